@@ -24,6 +24,7 @@ SIZES = {
     "32B": (64, 5120, 64, 25600, False),
 }
 """Of Qwen3: layers, width, heads, inner width, whether the output layer is the embeddings."""
+_OF_ADAPTERS = ("adapters", "gradients", "moments of AdamW", "what KL terms hold on to")
 _GIB = 2**30
 
 
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             device=torch.device("cpu"),
         )
         by = {one.name: one.bytes / _GIB for one in found}
-        adapters = by["adapters"] + by["gradients and moments"] + by["what KL terms hold on to"]
+        adapters = sum(by[name] for name in _OF_ADAPTERS)
         learning, sampling = by["a backward pass"], by["keys and values of a full batch"]
         print(f"| {name} | {by['base weights']:.1f} | {adapters:.2f} | {learning:.1f} | {sampling:.1f} |")
 

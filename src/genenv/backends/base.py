@@ -84,17 +84,29 @@ Open = Callable[[PolicyConfig, Sequence[Role], Environment, int], Opened]
 """(settings, roles, environment of the tasks, seed of the run) -> both policies; raises UsageError."""
 
 
+def check_several(config: PolicyConfig, processes: int) -> None:
+    """Refuse settings with which several processes cannot train together.
+
+    Raises:
+        UsageError: nothing would sample; the message names the settings.
+    """
+    pair = (config.backend, config.tuning)
+    if processes > 1 and pair not in (("vllm", "lora"), ("local", "full")):
+        raise UsageError(
+            f"policy.backend is {pair[0]!r} and policy.tuning {pair[1]!r}: {processes} processes train "
+            "adapters while servers sample (set policy.backend='vllm' and policy.tuning='lora'), or all "
+            "weights while rank 0 samples (set policy.backend='local' and policy.tuning='full'); or start "
+            "one process"
+        )
+
+
 def open_backend(config: PolicyConfig, roles: Sequence[Role], env: Environment, *, seed: int) -> Opened:
     """Open both policies on the backend that `config.backend` names.
 
     Raises:
         UsageError: there is no such backend, or a model cannot be loaded or used on it.
     """
-    if torchrun.size() > 1 and config.backend != "vllm":
-        raise UsageError(
-            f"policy.backend is {config.backend!r}, and {torchrun.size()} processes train together while "
-            "servers sample: set policy.backend='vllm', or start one process without torchrun"
-        )
+    check_several(config, torchrun.size())
     if config.backend == "tinker" and importlib.util.find_spec("tinker") is None:
         raise UsageError("a Tinker server is asked by the package tinker: pip install 'genenv[tinker]'")
     return cast(Open, load(parts("backends")[config.backend]))(config, roles, env, seed)

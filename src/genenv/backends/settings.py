@@ -187,7 +187,8 @@ class PolicyConfig(Settings, frozen=True):
     simulator_model: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
     """Base model of the simulator; default: both policies share one base, with an adapter each."""
     tuning: Literal["lora", "full"] = "lora"
-    """What is trained: low-rank adapters on a frozen base, or all weights."""
+    """What is trained: low-rank adapters on a frozen base, or all weights. Both can be shared by several
+    processes (torchrun)."""
     lora_rank: int = Field(default=16, ge=1, le=1024)
     """Rank of the adapters."""
     lora_alpha: float = Field(default=32.0, ge=1e-6, le=1_000_000)
@@ -196,7 +197,8 @@ class PolicyConfig(Settings, frozen=True):
     """Layers with adapters: `auto`, all linear layers and experts that PEFT supports; `all-linear`, as in
     PEFT; or names separated by commas, such as `q_proj,v_proj`."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Number format of the base weights; auto: bfloat16 if the hardware computes fast in it, else float32."""
+    """Number format of the base weights; auto: bfloat16 if the hardware computes fast in it, else float32.
+    With full tuning auto is float32, and bfloat16 needs several processes, which keep float32 weights."""
     quantize: Literal["none", "nf4"] = "none"
     """nf4: the linear layers of the frozen base are held in 4 bits, NormalFloat4 with double quantization as
     in QLoRA (arXiv:2305.14314), 4.13 bits per weight. Embeddings, output layer and products stay in

@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from genenv.backends.base import check_several
 from genenv.cli.console import Overrides, begin
 from genenv.config.run import RunConfig, load_config
 from genenv.errors import GenenvError, UsageError
@@ -82,11 +83,7 @@ def _show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> Non
         raise UsageError(
             f'policy.backend is "{config.policy.backend}": its models take no memory of this machine'
         )
-    if processes > 1 and config.policy.backend != "vllm":
-        raise UsageError(
-            "several processes train beside servers that sample: set policy.backend to vllm, or leave out "
-            "--processes"
-        )
+    check_several(config.policy, processes)
     if config.policy.simulator_model is not None:
         raise UsageError(
             "two base models are not worked out: ask for each with policy.simulator_model left out"

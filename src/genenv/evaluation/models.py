@@ -191,7 +191,7 @@ def _of_run(named: NamedPolicy, policy: PolicyConfig, sampling: SamplingConfig) 
 
 def _dtype(policy: PolicyConfig, trained: PolicyConfig) -> dict[str, str]:
     """Return the `dtype` that the run's own evaluations used, unless the user sets another."""
-    own = "float32" if trained.tuning == "full" else trained.dtype
+    own = "float32" if trained.tuning == "full" and trained.dtype == "auto" else trained.dtype
     return {} if "dtype" in policy.model_fields_set else {"dtype": own}
 
 

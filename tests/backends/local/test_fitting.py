@@ -43,7 +43,8 @@ def test_weights_and_adapters_are_counted_as_they_are(targets: str) -> None:
     found = parts(lora_targets=targets)
     assert found["base weights"] == 4 * base
     assert found["adapters"] == 2 * own * 4
-    assert found["gradients and moments"] == 2 * own * 12
+    assert found["gradients"] == own * 4  # of the policy that is updated
+    assert found["moments of AdamW"] == 2 * own * 8
     assert found["what KL terms hold on to"] == own * 4
 
 
@@ -133,12 +134,56 @@ def test_of_several_processes_each_holds_its_share_of_the_layers() -> None:
     one, four = parts(), parts(processes=4)
     assert one["base weights"] - four["base weights"] == shape.products * 4 * 3 / 4
     assert four["layers that are brought together"] == 2 * shape.products / shape.layers * 4
-    assert four["gradients and moments"] == one["gradients and moments"]
+    for name in ("gradients", "moments of AdamW", "what KL terms hold on to"):
+        assert four[name] == one[name]
     there = ("--set", "policy.model=tiny", "--set", "policy.backend=vllm", "--processes", 2)
     assert "in each of 2 processes" in " ".join(succeeds("doctor", "demo", *there).stdout.split())
-    assert "policy.tuning is 'full'" in refused("doctor", "demo", *there, "--set", "policy.tuning=full")
-    assert "set policy.backend to vllm" in refused("doctor", "demo", "--processes", 2)
+    assert "policy.backend is 'vllm' and policy.tuning 'full'" in refused(
+        "doctor", "demo", *there, "--set", "policy.tuning=full"
+    )
+    assert "set policy.backend='vllm' and" in refused("doctor", "demo", "--processes", 2)
     assert "are for a CONFIG" in refused("doctor", "runs/none", "--processes", 2)
+
+
+def test_of_qwen_7b_each_of_eight_gpus_holds_an_eighth() -> None:
+    """Worked out by hand, for two policies with a reference each, in bfloat16 with float32 shards."""
+    qwen = transformers.Qwen2Config(
+        vocab_size=152_064,
+        hidden_size=3584,
+        intermediate_size=18_944,
+        num_hidden_layers=28,
+        num_attention_heads=28,
+        num_key_value_heads=4,
+        tie_word_embeddings=False,
+    )
+    attention = 2 * 3584 * 3584 + 3584 + 2 * (3584 * 512 + 512)  # query and output, keys and values, biases
+    layers = 28 * (attention + 3 * 3584 * 18_944 + 2 * 3584)  # with the feed-forward part and two norms
+    ends = 2 * 152_064 * 3584 + 3584
+    assert (layers, ends) == (6_525_618_176, 1_089_998_336)
+    shape = shape_in(qwen, "auto")
+    assert (shape.in_layers, shape.parameters) == (layers, layers + ends) == (layers, 7_615_616_512)
+    config = PolicyConfig(tuning="full", dtype="bfloat16", tokens_per_microbatch=16_384, activation_gib=8.0)
+    options: dict[str, Any] = {"policies": BOTH, "held": BOTH, "device": CPU, "processes": 8}
+    needs = memory_needs(shape, config, dtype=torch.bfloat16, **options)
+    found = {one.name: round(one.bytes / 2**30, 2) for one in needs}
+    assert found["base weights"] == 7.09  # 2 x 7.6157e9 x 4 / 8 bytes
+    assert found["gradients"] == 3.55  # 7.6157e9 x 4 / 8
+    assert found["moments of AdamW"] == 14.19  # 2 x 7.6157e9 x 8 / 8
+    assert found["what KL terms hold on to"] == 7.09  # 2 x 7.6157e9 x 4 / 8
+    assert found["layers that are brought together"] == 2.17  # 233.06e6 x (3 x 2 + 4)
+    assert found["embeddings and output layer, whole"] == 7.11  # 1.09e9 x 2 x 2 + 545e6 x (2 + 4)
+    assert found["a whole copy that samples, in the first process"] == 14.19  # 7.6157e9 x 2
+    adapters = memory_needs(
+        shape, PolicyConfig(backend="vllm", lora_rank=16), dtype=torch.bfloat16, **options
+    )
+    found = {one.name: round(one.bytes / 2**30, 2) for one in adapters}
+    assert (
+        found["base weights"] == 3.55
+    )  # (6.5253e9 / 8 + 1.0903e9) x 2: norms and biases of layers stay whole
+    rank_1 = 28 * ((3584 + 3584) * 2 + (3584 + 512) * 2 + (3584 + 18_944) * 3)
+    assert shape.adapted == rank_1 == 2_523_136
+    assert found["gradients"] == 0.15  # 16 x 2.523e6 x 4
+    assert found["moments of AdamW"] == 0.60  # 2 x 16 x 2.523e6 x 8
 
 
 @pytest.mark.long

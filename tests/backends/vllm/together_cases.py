@@ -12,7 +12,7 @@ from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends import torchrun
 from genenv.backends.base import Role
-from genenv.backends.local.backend import follow_rank_0, open_on_all_ranks, release_followers
+from genenv.backends.local.backend import follow_rank_0, open_local, release_followers
 from genenv.backends.local.packing import bundle_by_prompt, micro_batches
 from genenv.backends.settings import PolicyConfig
 from lessons import imitated
@@ -76,7 +76,7 @@ def main() -> None:
         follow_rank_0()
         return
     config = PolicyConfig(backend="vllm", model="tiny", tokens_per_microbatch=TOKENS, **HERE)
-    opened = open_on_all_ranks(config, ROLES, cast(Any, None), 1)
+    opened = open_local(config, ROLES, cast(Any, None), 1)
     found = asyncio.run(played(opened.trainers, Path(sys.argv[1])))
     weights = cast(Any, opened.trainers["agent"]).weights
     layers = weights.model.causal.get_decoder().layers

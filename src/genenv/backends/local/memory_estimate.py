@@ -4,10 +4,21 @@
     weights     P b             the base, P parameters of b bytes; plus copies that are packed for the CPU
                                 in 4 bits Q 0.516 + (P - Q) b, and one matrix of b bytes while it is used
                                 with n processes each: Q b / n of the layers' Q, the rest, two whole layers
-    adapters    A (4 + 4 + 8)   of each policy: float32, gradients, both moments of AdamW; A 4 for a reference
+    adapters    A (4 + 8)       of each policy: float32, both moments of AdamW; A 4 for a reference
+    gradients   A 4             of the policy that is updated
     sampling    R T 2 L K d b   keys and values of R rows of T tokens, in L layers of K heads of size d
     learning    N b sum(kept)   activations of a backward pass over N tokens in all layers, or only inputs
     scores      M V 4           logits of M places over a vocabulary of V, in comparison and derivative
+
+With full tuning A = P, each policy has a model of its own, and b = 4. Then n processes hold 1 / n each of
+weights, gradients, moments and references, and gather, with g bytes a number (`policy.dtype`), L layers of l
+parameters in all, E parameters outside the layers, and an output layer of H:
+
+    layers      l / L (3 g + f)     weights of two layers and gradient of one; f = 4, its float32 copy
+    the rest    E 2 g + H (g + f)   weights and gradients; the output layer of a reference; f as above
+    sampling    P g                 a whole copy, in the first process alone
+
+f is 0 if g = 4, because there is no copy.
 
 Rows and tokens are the maximum that the settings allow; sampling usually needs a fraction of it.
 """
@@ -27,7 +38,7 @@ from genenv.backends.local.cuda import learning
 from genenv.backends.local.fused_decoder import kept_values
 from genenv.backends.local.model import check_can_quantize
 from genenv.backends.local.model_forward import Sizes, quantized_token_bytes, sizes_of
-from genenv.backends.local.processes import check_can_shard
+from genenv.backends.local.sharding import check_can_shard, full_dtype
 from genenv.backends.local.token_logprobs import HEAD_ROWS
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
@@ -54,6 +65,8 @@ class Shape:
     vocabulary: int
     products: int
     """Parameters in matrices of layers, which can be packed."""
+    in_layers: int
+    """Parameters in layers; the others are in embeddings, last norm and output layer."""
     adapted: int
     """Parameters of an adapter of rank 1; an adapter of rank r has r times as many."""
     unadapted: Mapping[str, float]
@@ -115,6 +128,8 @@ def shape_in(config: Any, targets: str) -> Shape:  # noqa: ANN401
     }
     parameters = sum(p.numel() for p in causal.parameters())
     products = sum(module.weight.numel() for module in linear.values())
+    layers = getattr(causal.get_decoder(), "layers", None)  # not all models have them there
+    in_layers = products if layers is None else sum(p.numel() for p in layers.parameters())
     causal.requires_grad_(requires_grad=False)
     with torch.device("meta"):
         add_lora_adapter(causal, "counted", PolicyConfig(lora_rank=1, lora_targets=targets))
@@ -123,6 +138,7 @@ def shape_in(config: Any, targets: str) -> Shape:  # noqa: ANN401
         **sizes_of(config)._asdict(),
         vocabulary=config.get_text_config().vocab_size,
         products=products,
+        in_layers=in_layers,
         adapted=sum(p.numel() for p in causal.parameters() if p.requires_grad),
         unadapted=unadapted(causal),
     )
@@ -145,12 +161,11 @@ def memory_needs(  # noqa: PLR0913 - all inputs of the estimate
         config: settings of the policies.
         policies: names of the policies with weights.
         held: names of those with a KL term, which keeps a reference.
-        dtype: of the base.
+        dtype: of the base; with full tuning, of computations.
         device: of the models.
         processes: number of processes that train together; the result is for one of them.
     """
     size, full = dtype.itemsize, config.tuning == "full"
-    models = len(policies) if full else 1
     learned = shape.parameters if full else shape.adapted * config.lora_rank
     packed = 0.0
     whole_numbers = not full and processes == 1 and config.quantize == "none"
@@ -169,9 +184,7 @@ def memory_needs(  # noqa: PLR0913 - all inputs of the estimate
     most = config.activation_gib * 2**30 or hardware.memory_bytes(device) / (2 if compiled else 4)
     kept_whole = processes == 1 and whole <= most
     backward = whole if kept_whole else inputs
-    apart = shape.products * (1 - 1 / processes)  # held by the other processes
-    together = 2 * shape.products / shape.layers if processes > 1 else 0.0  # running, and next
-    base, unpacked = (models * shape.parameters - apart) * size, 0.0
+    weights = _weights(shape, len(policies), size, processes, full=full, held=bool(held))
     if config.quantize != "none":
         sizes = shape.sizes
         tokens = hardware.microbatch_tokens(
@@ -179,17 +192,16 @@ def memory_needs(  # noqa: PLR0913 - all inputs of the estimate
         )
         kept_whole = tokens * sizes.kept * size <= hardware.activation_bytes(config.activation_gib, device)
         backward = tokens * (sizes.kept if kept_whole else sizes.kept_when_recomputed) * size
-        base = shape.products * NF4_BYTES + (shape.parameters - shape.products) * size
-        unpacked = float(shape.width * shape.inner * size)
+        weights = _weights_in_4_bits(shape, size)
+    share = processes if full else 1  # the number of processes that share what is learned
     own_adapters = 0 if full else len(policies) + (config.backend == "vllm")  # vllm: one to check servers
     kept = [
-        ("base weights", base, "policy.model, policy.dtype, policy.quantize"),
-        ("a matrix as numbers", unpacked, "policy.quantize"),
-        ("layers that are brought together", together * size, "policy.model, policy.dtype"),
+        *weights,
         ("their copy, packed for the processor", packed, "policy.packed_weights"),
-        ("gradients and moments", len(policies) * learned * 12, "policy.tuning, policy.lora_rank"),
+        ("gradients", learned * 4 / share, "policy.tuning, policy.lora_rank"),
+        ("moments of AdamW", len(policies) * learned * 8 / share, "policy.tuning, policy.lora_rank"),
         ("adapters", own_adapters * learned * 4, "policy.lora_rank"),
-        ("what KL terms hold on to", len(held) * learned * 4, "the players' kl_coefficient"),
+        ("what KL terms hold on to", len(held) * learned * 4 / share, "the players' kl_coefficient"),
         ("a backward pass", backward, "policy.tokens_per_microbatch, policy.activation_gib"),
         ("scores", _COPIES_OF_SCORES * HEAD_ROWS * shape.vocabulary * 4, "the vocabulary"),
         ("the program", _PROGRAM, "nothing"),
@@ -203,6 +215,50 @@ def memory_needs(  # noqa: PLR0913 - all inputs of the estimate
         for parts in (kept, sampled)
         for name, count, by in parts
         if count
+    ]
+
+
+def _weights_in_4_bits(shape: Shape, size: int) -> list[tuple[str, float, str]]:
+    """Return what the weights of a base in 4 bits take, as `_weights` does."""
+    base = shape.products * NF4_BYTES + (shape.parameters - shape.products) * size
+    return [
+        ("base weights", base, "policy.model, policy.dtype, policy.quantize"),
+        ("a matrix as numbers", float(shape.width * shape.inner * size), "policy.quantize"),
+    ]
+
+
+def _weights(
+    shape: Shape, policies: int, size: int, processes: int, *, full: bool, held: bool
+) -> list[tuple[str, float, str]]:
+    """Return what weights of models take in one of the processes: name, bytes, settings that decide.
+
+    Args:
+        shape: of the model.
+        policies: number of policies.
+        size: bytes of a number in computations.
+        processes: number of processes that train together.
+        full: whether all weights are trained.
+        held: whether there is a reference.
+    """
+    by, layer = "policy.model, policy.dtype", shape.in_layers / shape.layers
+    if not full:
+        apart = shape.products * (1 - 1 / processes)  # held by the other processes
+        together = 2 * shape.products / shape.layers if processes > 1 else 0.0  # running, and next
+        return [
+            ("base weights", (shape.parameters - apart) * size, by),
+            ("layers that are brought together", together * size, by),
+        ]
+    weights = [("base weights", policies * shape.parameters * 4 / processes, by)]
+    if processes == 1:
+        return weights
+    ends, output = shape.parameters - shape.in_layers, shape.vocabulary * shape.width
+    in_float32 = 0 if size == 4 else 4  # gradients, before they are summed
+    whole = ends * 2 * size + output * (size * held + in_float32)
+    return [
+        *weights,
+        ("layers that are brought together", layer * (3 * size + in_float32), by),
+        ("embeddings and output layer, whole", whole, by),
+        ("a whole copy that samples, in the first process", shape.parameters * size, by),
     ]
 
 
@@ -229,7 +285,7 @@ def estimate_memory(
         check_can_shard(config)
     device = hardware.choose_device(config.device)
     full = config.tuning == "full"
-    dtype = torch.float32 if full else hardware.choose_dtype(config.dtype, device)
+    dtype = full_dtype(config, processes) if full else hardware.choose_dtype(config.dtype, device)
     shape = shape_of(loading.resolve(config.model), config.lora_targets)
     found = memory_needs(
         shape, config, policies=policies, held=held, dtype=dtype, device=device, processes=processes

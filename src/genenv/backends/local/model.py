@@ -12,6 +12,7 @@ Shapes: N = tokens of the flat row, M = tokens scored, V = vocabulary.
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 from collections.abc import Hashable
 from typing import Any
@@ -37,7 +38,14 @@ from genenv.backends.local.model_forward import (
     use_packed_attention,
 )
 from genenv.backends.local.next_token import Grammars
-from genenv.backends.local.processes import check_can_shard, shard_base
+from genenv.backends.local.sharding import (
+    check_can_shard,
+    full_dtype,
+    shard_all,
+    shard_base,
+    twin,
+    whole_ends,
+)
 from genenv.backends.settings import ALL_LAYERS, PolicyConfig
 from genenv.chat.format import ChatFormat
 from genenv.errors import UsageError
@@ -57,7 +65,7 @@ class LocalModel:
         Args:
             source: a known short name, a folder, or a hub name.
             config: settings of the policies.
-            processes: number of processes that share the base; each holds a shard (`processes.shard_base`).
+            processes: number of processes that train together; each holds a shard (`sharding`).
 
         Raises:
             UsageError: the model cannot be used on this machine; the message says why.
@@ -76,32 +84,39 @@ class LocalModel:
         if self.device.type == "cpu":
             hardware.keep_freed_memory()
             threads.follow_the_machine()
-        if config.tuning == "full" and config.dtype == "bfloat16":
-            raise UsageError(
-                "policy.tuning is 'full' and policy.dtype 'bfloat16': steps of usual size vanish in bfloat16 "
-                "weights; use policy.dtype='float32', or policy.tuning='lora'"
-            )
         check_can_quantize(config)
         full, self.shared = config.tuning == "full", processes > 1
+        self.processes = processes
+        self.sharded = full and self.shared
+        """Whether all weights are sharded, and not the layers of a frozen base alone."""
         if self.shared:
             check_can_shard(config)
-        self.dtype = torch.float32 if full else hardware.choose_dtype(config.dtype, self.device)
+        self.dtype = (
+            full_dtype(config, processes) if full else hardware.choose_dtype(config.dtype, self.device)
+        )
+        self.kept_dtype = torch.float32 if full else self.dtype
+        """Number format in which weights are kept; `dtype` is that in which they are used."""
         self.tokenizer = loading.load_tokenizer(resolved)
         self.chat = ChatFormat(self.tokenizer, config.chat_template_kwargs, loading.stop_ids(resolved))
         at_first = torch.device("cpu") if self.shared else self.device
-        causal = loading.load_causal_lm(resolved, dtype=self.dtype, device=at_first, quantize=config.quantize)
+        causal = loading.load_causal_lm(
+            resolved, dtype=self.kept_dtype, device=at_first, quantize=config.quantize
+        )
         loading.check_vocabulary(source, self.tokenizer, causal)
         shape = causal.config.get_text_config()
         limit = int(getattr(shape, "max_position_embeddings", None) or config.context_tokens)
         self.context_tokens = min(config.context_tokens, limit)
         self.vocabulary = int(shape.vocab_size)
-        self.causal = causal.requires_grad_(requires_grad=False)
+        # FSDP takes number formats from what is trained when it first runs
+        self.causal = causal.requires_grad_(requires_grad=self.sharded)
         self.other_inputs = tuple(loading.other_inputs(causal))
         """Modules for images and sound. They are removed, or with full tuning frozen, since checkpoints are
         complete."""
         if not full:
             loading.without_other_inputs(causal)
-        if self.shared:
+        if self.sharded:
+            shard_all(causal, self.device, processes, self.dtype)
+        elif self.shared:
             shard_base(causal, self.device, processes)
         if config.quantize != "none":
             token = quantized_token_bytes(sizes_of(causal.config), self.dtype)
@@ -110,7 +125,8 @@ class LocalModel:
         self.shaping = shaping(causal.config)
         self.peft: Any = None
         self._grammars: Grammars | None = None
-        packed = use_packed_attention(causal, source, self.context_tokens, config.attention)
+        with self.whole_ends():
+            packed = use_packed_attention(causal, source, self.context_tokens, config.attention)
         self.own_forward = not packed
         """Whether the model runs in its original forward pass because packed attention does not suit it."""
         if self.shared and not packed:
@@ -120,6 +136,8 @@ class LocalModel:
         """The adapter in use; None for the bare base."""
         self._set_in_peft: str | None = None
         """The adapter that is active in PEFT; None if unknown."""
+        self.holds: Hashable = None
+        """Which policy's weights are in this model, if it is a copy that several policies fill by turns."""
         self.fused: FusedDecoder | None = None
         self._decode_step: DecodeStep | None = None
         self._decode_step_tried = False
@@ -127,6 +145,16 @@ class LocalModel:
         """Adapters for which slow sampling (layer by layer) was already logged."""
         self.tree: TreeDecoder | None = None
         """The fused layers for training over a tree of tokens; None if that is not faster."""
+
+    def whole_ends(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context manager: the weights outside the layers are whole, as scores need them."""
+        return whole_ends(self.causal, self.dtype) if self.sharded else contextlib.nullcontext()
+
+    def frozen_copy(self) -> Any:  # noqa: ANN401
+        """Return a copy of the whole model with its present weights, sharded if they are."""
+        if self.sharded:
+            return twin(self.causal, self.device, self.processes, self.dtype)
+        return copy.deepcopy(self.causal)
 
     def fuse(self) -> None:
         """Switch to genenv's fused decoder if it supports the layers; the base must then stay frozen.

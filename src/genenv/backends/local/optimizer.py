@@ -11,8 +11,10 @@ import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from genenv.algorithms.settings import Moments, OptimizerConfig
+from genenv.backends.local.sharding import put_state, whole_state
 from genenv.backends.served import AdamParams
 from genenv.errors import DataError, UpdateSkipped, UsageError
 
@@ -89,6 +91,8 @@ class Optimizer:
     def _clip(self, max_norm: float) -> float:
         """Clip the gradients to a maximum norm (0: no limit), and return the norm before clipping."""
         norm = nn.utils.get_total_norm([p.grad for p in self.parameters if p.grad is not None])
+        if isinstance(norm, DTensor):  # of shards
+            norm = norm.full_tensor()
         if max_norm:
             nn.utils.clip_grads_with_norm_(self.parameters, max_norm, norm)
         return float(norm)
@@ -143,8 +147,16 @@ class Optimizer:
         return 1 - self._adamw.param_groups[0]["betas"][0] ** (steps + 1)
 
     def save(self, folder: Path) -> None:
-        """Write the moments and step counts; the parameters are saved with the policy."""
-        state = {name: tensor.contiguous() for name, tensor in self._moments().items()}
+        """Write the moments and step counts; the parameters are saved with the policy.
+
+        If they are sharded, all processes gather them, and rank 0 writes.
+        """
+        own = self._moments()
+        sharded = any(isinstance(tensor, DTensor) for tensor in own.values())
+        whole = whole_state(own) if sharded else own
+        if whole is None:
+            return
+        state = {name: tensor.contiguous() for name, tensor in whole.items()}
         safetensors.torch.save_file(state, folder / FILE)
 
     def load(self, folder: Path) -> None:
@@ -157,12 +169,12 @@ class Optimizer:
             state = safetensors.torch.load_file(folder / FILE)
         except (OSError, safetensors.SafetensorError) as error:
             raise DataError(f"the optimizer state in {folder} cannot be read: {error}") from error
-        own = self._moments()
-        if {k: v.shape for k, v in own.items()} != {k: v.shape for k, v in state.items()}:
-            raise DataError(f"the optimizer state in {folder} belongs to another model or other settings")
-        with torch.no_grad():
-            for name, tensor in own.items():
-                tensor.copy_(state[name])
+        try:
+            put_state(self._moments(), state)
+        except ValueError as error:
+            raise DataError(
+                f"the optimizer state in {folder} belongs to another model or other settings"
+            ) from error
 
     def _moments(self) -> dict[str, Tensor]:
         return {

@@ -29,6 +29,7 @@ from genenv.backends.local.cuda.learning import compiled_scores
 from genenv.backends.local.model import LocalModel
 from genenv.backends.local.next_token import is_forbidden
 from genenv.backends.local.packing import Bundle, Packed, TokenTree
+from genenv.backends.local.sharding import put_state, whole_state, whole_tensors
 from genenv.backends.local.token_logprobs import Scores, entropy_of, frozen_scores, in_pieces
 from genenv.backends.served import LORA_ALPHA, AdapterShape
 from genenv.errors import DataError, UsageError
@@ -66,7 +67,7 @@ class PolicyWeights:
         """The adapter's parameters, cached because a search through all modules takes longer than a token."""
         if adapter is None and learns:
             if keep_reference:
-                self._initial = copy.deepcopy(model.causal)
+                self._initial = model.frozen_copy()
             model.causal.requires_grad_(requires_grad=True)
             for name in model.other_inputs:
                 model.causal.get_submodule(name).requires_grad_(requires_grad=False)
@@ -75,7 +76,8 @@ class PolicyWeights:
     def active(self) -> Iterator[None]:
         """Context manager: run the model with this policy's weights."""
         self.model.use(self.adapter)
-        yield
+        with self.model.whole_ends():
+            yield
 
     @property
     def has_reference(self) -> bool:
@@ -114,8 +116,8 @@ class PolicyWeights:
         with readable(folder):
             state = self._whole(folder) if self.adapter is None else self._read_adapter(folder)
         if self.adapter is None:
-            older = copy.deepcopy(self.model.causal) if self._older is None else self._older
-            older.load_state_dict(state)
+            older = self.model.frozen_copy() if self._older is None else self._older
+            self._put(older, state)
             self._older = older.requires_grad_(requires_grad=False)
             return
         if _WRITTEN not in self.model.peft.peft_config:
@@ -136,7 +138,8 @@ class PolicyWeights:
         else:
             self.model.causal = other
         try:
-            yield
+            with self.model.whole_ends():
+                yield
         finally:
             self.model.causal = own
             self.model.use(self.adapter)
@@ -163,9 +166,9 @@ class PolicyWeights:
     def parameters(self) -> list[tuple[str, nn.Parameter]]:
         """Return the names and values of the trained parameters, in a fixed order."""
         if self._parameters is None or self.adapter is None:
-            with self.active():
-                named = self.model.causal.named_parameters()
-                self._parameters = [(name, p) for name, p in named if self._owns(name)]
+            self.model.use(self.adapter)
+            named = self.model.causal.named_parameters()
+            self._parameters = [(name, p) for name, p in named if self._owns(name)]
         return self._parameters
 
     def _owns(self, name: str) -> bool:
@@ -289,9 +292,15 @@ class PolicyWeights:
         self._save(folder, self.adapter, self.model.causal)
 
     def _save(self, folder: Path, adapter: str | None, causal: Any) -> None:  # noqa: ANN401
+        whole: dict[str, Any] = {}
+        if self.model.sharded:
+            state = whole_state(causal.state_dict(keep_vars=True))
+            if state is None:  # rank 0 writes
+                return
+            whole = {"state_dict": state}
         folder.mkdir(parents=True, exist_ok=True)
         if self.adapter is None:
-            causal.save_pretrained(folder)
+            causal.save_pretrained(folder, **whole)
             self.model.tokenizer.save_pretrained(folder)
             return
         save_adapter(self.model.peft, str(adapter), folder, self.model.other_inputs)
@@ -308,9 +317,9 @@ class PolicyWeights:
         """
         with readable(folder):
             if self.adapter is None:
-                self.model.causal.load_state_dict(self._whole(folder))
+                self._put(self.model.causal, self._whole(folder))
                 if self._initial is not None:
-                    self._initial.load_state_dict(self._whole(folder / REFERENCE))
+                    self._put(self._initial, self._whole(folder / REFERENCE))
                 return
             state = self._read_adapter(folder)
             has_reference = reference and (folder / REFERENCE).is_dir()
@@ -326,8 +335,21 @@ class PolicyWeights:
 
     def _whole(self, folder: Path) -> dict[str, Tensor]:
         return loading.read_causal_lm(
-            str(folder), type(self.model.causal), dtype=self.model.dtype
+            str(folder), type(self.model.causal), dtype=self.model.kept_dtype
         ).state_dict()
+
+    def _put(self, causal: Any, state: dict[str, Tensor]) -> None:  # noqa: ANN401
+        if self.model.sharded:
+            put_state(causal.state_dict(), state)
+        else:
+            causal.load_state_dict(state)
+
+    def fill(self, other: LocalModel | None) -> None:
+        """Copy sharded weights into a whole model of rank 0; the other processes take part with None."""
+        into = {} if other is None else other.causal.state_dict()
+        for name, tensor in whole_tensors(self.model.causal.state_dict()):
+            if name in into:
+                into[name].copy_(tensor)
 
 
 class ServedWeights(PolicyWeights):

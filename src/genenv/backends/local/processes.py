@@ -1,18 +1,13 @@
 # pyright: standard
-"""Data-parallel training of the same adapters in several processes, each with its own device.
+"""Data-parallel training of the same weights in several processes, each with its own device.
 
 Torchrun starts the processes. Rank 0 runs the training loop. It broadcasts every trainer call to the other
-ranks (followers), which repeat it. Each process holds a shard of the frozen base (`shard_base`), all adapters
-and their optimizers, and runs its share of the micro-batches. Gradients are summed before each step, so the
-weights of all processes stay equal.
+ranks (followers), which repeat it. Each process runs its share of the micro-batches, and gradients are summed
+before each step. With adapters, each process holds a shard of the frozen base, and all adapters with their
+optimizers, which stay equal. With full tuning it holds a shard of everything (`sharding`).
 
 Messages are JSON of plain values and of the few classes named in this module. Anyone who reaches the port of
 a process group can write to it. So messages never contain code, as a pickle could.
-
-FSDP2 (`torch.distributed.fsdp`) shards the base: the weights of a layer are gathered when it runs, forward
-and backward, and then released. Embeddings and output layer stay whole, because log-probabilities are
-computed from them in pieces (`token_logprobs`). Adapters stay whole because they are attached after sharding.
-The backward pass keeps only the input of each layer and recomputes the rest.
 """
 
 from __future__ import annotations
@@ -35,18 +30,15 @@ import torch.distributed as dist
 from pydantic import BaseModel
 from torch import nn
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage] - documented there
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.distributed_c10d import PrefixStore, Store
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.rendezvous import rendezvous
+from torch.distributed.tensor import DTensor
 
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends import torchrun
 from genenv.backends.base import Role
-from genenv.backends.local.model_forward import recomputed
 from genenv.backends.settings import PolicyConfig
-from genenv.errors import UsageError
 from genenv.types import Choices
 
 _TAG = "is"
@@ -203,10 +195,13 @@ class Processes:
 
     @torch.no_grad()
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Replace each gradient by its sum over all processes, with bitwise equal results in all of them."""
+        """Replace each gradient by its sum over all processes, with bitwise equal results in all of them.
+
+        Gradients of sharded parameters are sums already, each process has a part of them.
+        """
         if self.size == 1:
             return
-        gradients = [p.grad for p in parameters if p.grad is not None]
+        gradients = [p.grad for p in parameters if p.grad is not None and not isinstance(p.grad, DTensor)]
         if not gradients:
             return
         flat = torch.cat([gradient.flatten().float() for gradient in gradients])
@@ -322,63 +317,3 @@ def on_all_ranks(
         return await method(self, *arguments, **options)
 
     return led
-
-
-def check_can_shard(config: PolicyConfig) -> None:
-    """Refuse settings that sharded training does not support.
-
-    Raises:
-        UsageError: a setting is not supported; the message names it.
-    """
-    if config.tuning == "full":
-        raise UsageError("policy.tuning is 'full', and several processes train adapters alone; take 'lora'")
-    if config.quantize != "none":
-        raise UsageError(
-            f"policy.quantize is {config.quantize!r}, and weights in 4 bits are not split between several "
-            "processes; take one process, or policy.quantize='none'"
-        )
-    if config.decoder == "fused" or config.packed_weights is True:
-        name = "decoder" if config.decoder == "fused" else "packed_weights"
-        raise UsageError(
-            f"policy.{name} needs the whole base in one process; take one, or begin a run with "
-            "policy.decoder=transformers"
-        )
-
-
-def shard_base(causal: Any, device: torch.device, size: int) -> None:  # noqa: ANN401
-    """Shard the layers of a model over all processes, in place.
-
-    Args:
-        causal: the frozen model in CPU memory, equal in all processes.
-        device: receives this process's shards and the parameters that stay whole.
-        size: number of processes.
-
-    Raises:
-        UsageError: the model has no list of layers.
-    """
-    decoder = causal.get_decoder()
-    layers = getattr(decoder, "layers", None)
-    if layers is None:
-        raise UsageError(
-            f"a {type(causal).__name__} is not trained by several processes: its layers are not where they "
-            "are looked for; take one process"
-        )
-    mesh = init_device_mesh(device.type, (size,))
-    for layer in layers:
-        own = layer.forward
-        fully_shard(layer, mesh=mesh)
-        layer.forward = functools.partial(recomputed, own)
-    whole = {parameter for name, parameter in decoder.named_parameters() if not name.startswith("layers.")}
-    fully_shard(decoder, mesh=mesh, ignored_params=whole)
-    for module in causal.modules():
-        for own in (module._parameters, module._buffers):
-            for name, value in own.items():
-                if value is not None and value.device.type != device.type:
-                    own[name] = _moved(value, device)
-
-
-def _moved(value: torch.Tensor, device: torch.device) -> torch.Tensor:
-    if isinstance(value, torch.nn.Parameter):
-        value.data = value.data.to(device)
-        return value
-    return value.to(device)

@@ -21,6 +21,7 @@ from torch import Tensor
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import Moments, OptimizerConfig
 from genenv.backends.local.losses import Tokens, k3, token_losses
+from genenv.backends.local.model import LocalModel
 from genenv.backends.local.optimizer import Optimizer
 from genenv.backends.local.packing import (
     Piece,
@@ -32,7 +33,7 @@ from genenv.backends.local.packing import (
     within_memory,
 )
 from genenv.backends.local.policy_weights import PolicyWeights
-from genenv.backends.local.processes import ALONE, Processes, Turn, on_all_ranks
+from genenv.backends.local.processes import ALONE, METHODS_ON_ALL_RANKS, Call, Processes, Turn, on_all_ranks
 from genenv.backends.local.token_logprobs import Scores, kl_between
 from genenv.errors import DataError, UpdateSkipped
 from genenv.progress import advance
@@ -55,6 +56,7 @@ class LocalTrainer:
         *,
         ramped: bool = False,
         processes: Processes = ALONE,
+        name: str | None = None,
     ) -> None:
         """Create a trainer.
 
@@ -64,9 +66,12 @@ class LocalTrainer:
             ramped: whether steps are scaled by 1 - beta1^t after a checkpoint is loaded; see
                 `Optimizer.ramp`.
             processes: the processes that train these weights together.
+            name: of the policy, by which rank 0 calls this trainer in the other processes.
         """
         self.weights, self._ramped = weights, ramped
-        self.processes, self.name = processes, weights.adapter or ""
+        self.processes, self.name = processes, name or weights.adapter or ""
+        self.changes = 0
+        """How often the weights may have changed, so that copies of them are out of date."""
         self.optimizer = Optimizer(weights.parameters(), optimizer)
         self._moved: Callable[[], float] | None = None
 
@@ -99,6 +104,7 @@ class LocalTrainer:
     @on_all_ranks
     async def step(self, learning_rate: float) -> Mapping[str, float]:
         """Make one step of AdamW. See `Trainer`."""
+        self.changes += 1
         self.processes.add_gradients(self.optimizer.parameters)
         return {"grad_norm": self.optimizer.step(learning_rate, keep_before=self._moved is not None)}
 
@@ -131,6 +137,7 @@ class LocalTrainer:
     @on_all_ranks
     async def shorten(self, fraction: float) -> None:
         """Undo part of the last step. See `Trainer`."""
+        self.changes += 1
         self.optimizer.shorten(fraction)
 
     @on_all_ranks
@@ -185,15 +192,31 @@ class LocalTrainer:
         self.weights.version += 1
         return self.weights.version
 
+    def fill(self, other: LocalModel | None = None) -> None:
+        """Copy the weights of all processes into a whole model of rank 0, which samples with them.
+
+        Args:
+            other: the model; None in the other processes.
+        """
+        self.processes.broadcast(Call(self.name, "fill", (), {}))
+        with torch.no_grad():
+            self.weights.fill(other)
+
+    @on_all_ranks
     async def save(self, folder: Path) -> None:
-        """Write weights, reference, optimizer and version to a folder."""
+        """Write weights, reference, optimizer and version to a folder; rank 0 writes, others send shards."""
+        if self.processes.rank and not self.weights.model.sharded:
+            return
         self.weights.save(folder)
         self.optimizer.save(folder)
+        if self.processes.rank:
+            return
         (folder / STATE).write_text(json.dumps({"version": self.weights.version}) + "\n", encoding="utf-8")
 
     @on_all_ranks
     async def load(self, folder: Path) -> None:
         """Restore the state that `save` wrote; old checkpoints without a version get version 0."""
+        self.changes += 1
         self.weights.load(folder)
         self.optimizer.load(folder)
         self.optimizer.ramped = self._ramped
@@ -389,6 +412,9 @@ class LocalTrainer:
             for datum in data
         ]
         return torch.cat(masks).to(self.weights.model.device)
+
+
+METHODS_ON_ALL_RANKS.add(LocalTrainer.fill.__name__)
 
 
 @dataclass(frozen=True, slots=True)

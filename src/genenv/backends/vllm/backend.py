@@ -18,7 +18,7 @@ from typing import TypeVar, cast
 from genenv.backends import torchrun
 from genenv.backends.base import Opened, Role
 from genenv.backends.local import hardware
-from genenv.backends.local.backend import open_on_all_ranks
+from genenv.backends.local.backend import open_local
 from genenv.backends.local.loading import resolve
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import ADAPTERS_PREFIX, PolicyConfig
@@ -61,7 +61,7 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], env: Environment, see
     if config.vllm.addresses or config.vllm.addresses_folder is not None:
         fleet = Fleet(config.vllm)
         cards = run_coroutine(lambda: _closing(fleet, fleet.meet()), _OPENING_S)
-        here = open_on_all_ranks(config, roles, env, seed)
+        here = open_local(config, roles, env, seed)
         return _opened(config, roles, here, fleet, cards, _folder(config))
     if torchrun.size() > 1:
         raise UsageError(
@@ -69,7 +69,7 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], env: Environment, see
             "serve --vllm`, and name them in policy.vllm.addresses"
         )
     installed = examine(find_program(config.vllm.command))
-    here = open_on_all_ranks(config, roles, env, seed)
+    here = open_local(config, roles, env, seed)
     launched = _launched(config, roles, here, installed)
     try:
         launched.wait()
