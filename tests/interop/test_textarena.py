@@ -133,6 +133,27 @@ def test_the_first_seat_is_the_player_who_begins() -> None:
     assert next(iter(folded.values())).reward == 0.0
 
 
+def test_games_that_begin_alike_begin_with_random_moves_if_asked() -> None:
+    alike = opened("TicTacToe-v0", held_out=20)
+    assert len({task.messages for task in alike.held_out()}) == 1
+    env = opened("TicTacToe-v0", held_out=20, opening_moves=2, legal_moves=True)
+    tasks = env.held_out()
+    assert len({task.messages for task in tasks}) > 10
+    board = tasks[0].messages[0].content
+    assert ("O" in board, "X" in board) == (True, True)
+    assert all(len(cast("Sequence[str]", task.payload["choices"])) == 7 for task in tasks)
+    assert played(env, tasks[0], {}) == played(env, tasks[0], {})
+    odd = opened("TicTacToe-v0", opening_moves=3)
+    assert "You are Player 1" in odd.held_out()[0].messages[0].content
+
+
+def test_base_tasks_leave_other_seeds_to_new_ones() -> None:
+    env = opened("TicTacToe-v0", seeds=5000)
+    seed, rng = env.seeds()[0], random.Random(0)
+    drawn = {str(at_random(env.parameter_options(seed), rng)["seed"]) for _ in range(200)}
+    assert len(drawn) > 150  # of the first 1,000
+
+
 def test_a_game_of_one_player_has_no_seats() -> None:
     env = opened("GuessTheNumber-v0", max_turns=20)
     assert (env.seats, environment_seats("textarena:GuessTheNumber-v0")) == ((), ())
@@ -177,8 +198,10 @@ def test_what_cannot_be_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None
         UsageError, match="TextArena's Debate-v0 cannot begin: ValueError: OpenRouter API key"
     ):
         players_of("Debate-v0")
-    with pytest.raises(UsageError, match=r"held-out task 0 .* cannot begin: TypeError"):
-        opened("TicTacToe-v0", given={"size": 4}).held_out()
+    with pytest.raises(UsageError, match="Nim-v0 takes no argument 'size'; it takes: piles"):
+        opened("Nim-v0", given={"size": 4})
+    with pytest.raises(UsageError, match="held-out task 0"):
+        opened("TicTacToe-v0", opening_moves=9).held_out()
     blotto = opened("ColonelBlotto-v0")
     with pytest.raises(
         RolloutError, match="no legal move of TextArena's ColonelBlotto-v0 was found, so code cannot play"

@@ -396,7 +396,8 @@ class SeatView(EnvironmentWrapper):
 
         with contextlib.suppress(OutOfTurns):
             await episode.play_seats({self.seat: ask})
-        return replace(task, messages=tuple(prompts[0]) if prompts else task.messages, oracle=tuple(replies))
+        known = tuple(replies) if task.oracle else ()  # else code plays, but knows no solution
+        return replace(task, messages=tuple(prompts[0]) if prompts else task.messages, oracle=known)
 
     def _of_all(self, task: Task) -> SeatedEpisode:
         return cast(SeatedEpisode, super().episode(self._whole.get(task.id, task)))

@@ -498,6 +498,8 @@ _FEW = 0.25
 """A share of tasks with mixed outcomes below this is called few: more than three of four rollouts then carry
 no signal.
 """
+_MOST_CUT = 0.5
+"""A share of rollouts that are cut off above this is said to be why few tasks have mixed outcomes."""
 
 
 def summarise(run: Path) -> list[str]:
@@ -525,7 +527,10 @@ def summarise(run: Path) -> list[str]:
             held_out,
             f"success in training: {_from_to(success) or 'no round played'}",
             "tasks whose rollouts differ in reward, the only ones with a GRPO signal: "
-            + _share([1 - agree for agree in late_values(metrics, "agent/zero_advantage_rate")]),
+            + _share(
+                [1 - agree for agree in late_values(metrics, "agent/zero_advantage_rate")],
+                late_values(metrics, "agent/truncated_rate"),
+            ),
             f"rounds: {len(played)}, rollouts: {_total(metrics, 'agent/attempts'):,.0f}, {tokens}",
             time,
         ]
@@ -537,7 +542,8 @@ def summarise(run: Path) -> list[str]:
         "valid tasks of the simulator: " + (_from_to(valid) or "no round played"),
         "mean p_hat in the last third of the rounds: "
         + (f"{fmean(p_hats):.2f} (target band {low:g} to {high:g})" if p_hats else "none"),
-        _mixed(config.agent.algorithm) + _share(late_values(metrics, "tasks/mixed")),
+        _mixed(config.agent.algorithm)
+        + _share(late_values(metrics, "tasks/mixed"), late_values(metrics, "agent/truncated_rate")),
         f"rounds: {len(played)}, new tasks: {new}, {tokens}",
         time,
     ]
@@ -552,11 +558,23 @@ def _total(metrics: Mapping[int, Mapping[str, float]], name: str) -> float:
     return sum(values.get(name, 0.0) for values in metrics.values())
 
 
-def _share(late: Sequence[float]) -> str:
-    """Return the share of tasks with a signal in the last third of the rounds, with advice if it is low."""
+def _share(late: Sequence[float], cut: Sequence[float]) -> str:
+    """Return the share of tasks with a signal in the last third of the rounds, with advice if it is low.
+
+    Args:
+        late: the share in each of these rounds.
+        cut: the share of rollouts that were cut off, in each.
+    """
     if not late:
         return "none"
-    few = " (few: docs/guides/experiments.md says what finds more, and when)" if fmean(late) < _FEW else ""
+    few = ""
+    if fmean(late) < _FEW:
+        few = " (few: docs/guides/experiments.md says what finds more, and when)"
+        if cut and fmean(cut) > _MOST_CUT:
+            few = (
+                f" (few: {fmean(cut):.0%} of rollouts are cut off by a limit on tokens, context or turns: "
+                "raise agent.max_new_tokens, policy.context_tokens or the environment's turns)"
+            )
     return f"{fmean(late):.0%} in the last third of the rounds{few}"
 
 

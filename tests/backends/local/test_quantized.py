@@ -18,8 +18,8 @@ from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local import loading
 from genenv.backends.local.memory_estimate import NF4_BYTES, estimate_memory, memory_needs, shape_in
-from genenv.backends.local.sharding import check_can_shard
 from genenv.backends.local.served.models import LoadedBase
+from genenv.backends.local.sharding import check_can_shard
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError

@@ -45,7 +45,7 @@ from genenv.untrusted.schemas import plain_schema
 
 _NO_SKILL = re.compile(r"[^A-Za-z0-9_.:+=-]+")
 _LONGEST_SKILL = 64
-_FEW = 64
+_FEW = 1000
 """The most numbers to list as options if the number is the only thing that can be set."""
 
 

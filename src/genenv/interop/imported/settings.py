@@ -96,6 +96,9 @@ class TextArenaConfig(ImportedConfig, frozen=True):
     """Training tasks begin with a seed below this. Held-out tasks use other seeds."""
     system: str = ""
     """The system message of every player; empty: none."""
+    opening_moves: int = Field(default=0, ge=0, le=1000)
+    """Number of first moves, of all players together, that code makes at random by the seed. Without them
+    games that are always set up alike are one task between agents, whatever the seed."""
     legal_moves: bool = False
     """Whether the only replies are legal moves, for games whose moves are words or numbers in brackets. They
     are found by trying moves on a copy of the game."""

@@ -11,6 +11,7 @@ import contextlib
 import copy
 import functools
 import importlib
+import inspect
 import io
 import itertools
 import random
@@ -48,6 +49,8 @@ _PLACE = re.compile(r"\d+|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
 _TRIES = 400
 """Moves like those in the texts of a game that are tried where the texts name fewer than two legal ones."""
 _MOST_MOVES, _HALF = 10_000, 0.5
+_LONGEST_MOVE = 4000
+"""Characters of a reply that a game reads, from its end: patterns of some games take minutes for more."""
 _RANDOM = threading.Lock()
 
 _Closed = tuple[Mapping[int, float] | None, Mapping[int, Mapping[str, object]]]
@@ -77,48 +80,71 @@ def _random_state(own: list[Any]) -> Generator[None]:
 class Game:
     """A game in progress. Its players are numbered from 0 by the order of the first round of moves."""
 
-    def __init__(self, name: str, start: Start, players: int) -> None:
+    def __init__(self, name: str, start: Start, players: int, opening: int = 0) -> None:
         """Begin a game.
 
         Args:
             name: of the game, such as `TicTacToe-v0`.
             start: the arguments that the game is made with, and its seed.
             players: the number of players.
+            opening: the number of first moves that are random, by the seed.
 
         Raises:
             RolloutError: the game cannot begin. The message says why.
         """
         self._name, self._players, self._state = name, players, list[Any]()
         self._seed, self._moves = start.number or 0, 0
-        self.done = False
+        self.done, self._given = False, set[int]()
         with self._call("begin"):
             random.seed(self._seed)
             np.random.seed(self._seed % 2**32)
             self._env = _textarena().make(f"{name}{_RAW}", **start.given)
             self._env.reset(num_players=players, seed=self._seed)
-        self._first: int = self._env.state.current_player_id
-        self._texts = [""] * players
-        """All that each player has been told."""
+        self._first: int = 0
+        self._texts, self._news = [""] * players, [""] * players
+        """All that each player was told, and what it has not been given yet; by TextArena's numbers."""
+        for _ in range(opening):
+            number = self._look(own=True)
+            self.move(self._random_move(number))
+            if self.done:
+                raise RolloutError(f"TextArena's {name} ends within {opening} random moves")
+        self._first = self._env.state.current_player_id
 
     @contextlib.contextmanager
     def _call(self, what: str) -> Generator[None]:
         try:
             with _random_state(self._state):
                 yield
+        except SyntaxError as error:
+            raise RolloutError(
+                f"TextArena's {self._name} needs a newer Python ({first_line(error)})"
+            ) from error
         except Exception as error:
             sentence = f"TextArena's {self._name} cannot {what}: {type(error).__name__}: {first_line(error)}"
             raise RolloutError(sentence) from error
 
-    def told(self) -> tuple[int, Message]:
-        """Return the player whose turn it is, and what this player is told since its last turn."""
+    def _look(self, *, own: bool = False) -> int:
+        """Read what the player whose turn it is has not been told yet; return its number in TextArena.
+
+        Args:
+            own: whether the player's own moves are told, too: those of the opening.
+        """
         with self._call("go on"):
             number, found = self._env.get_observation()
         if not isinstance(found, str):
             roles = cast("Mapping[int, str]", getattr(self._env.state, "role_mapping", None) or {})
-            found = "\n".join(filter(None, (_told(roles, number, one) for one in found)))
-        text, player = found.strip() or "It is your turn.", (number - self._first) % self._players
-        self._texts[player] += f"{text}\n"
-        return player, Message(role="user", content=text)
+            found = "\n".join(filter(None, (_told(roles, None if own else number, one) for one in found)))
+        if found.strip():
+            self._texts[number] += f"{found.strip()}\n"
+            self._news[number] += f"{found.strip()}\n"
+        return number
+
+    def told(self) -> tuple[int, Message]:
+        """Return the player whose turn it is, and what this player is told since its last turn."""
+        number = self._look(own=self._env.state.current_player_id not in self._given)
+        self._given.add(number)
+        text, self._news[number] = self._news[number].strip() or "It is your turn.", ""
+        return (number - self._first) % self._players, Message(role="user", content=text)
 
     def move(self, text: str) -> None:
         """Make the move of the player whose turn it is."""
@@ -126,11 +152,11 @@ class Game:
         if self._moves > _MOST_MOVES:
             raise RolloutError(f"TextArena's {self._name} has not ended after {_MOST_MOVES:,} moves")
         with self._call("take this move"):
-            self.done = bool(self._env.step(action=text)[0])
+            self.done = bool(self._env.step(action=text[-_LONGEST_MOVE:])[0])
 
     def legal_moves(self, player: int) -> list[str]:
         """Return legal moves of the player whose turn it is, each tried on a copy of the game."""
-        return sorted(set(self._legal(player, random.Random(f"{self._seed}/{self._moves}"))))
+        return sorted(set(self._legal(self._number(player))))
 
     def random_move(self, player: int) -> str:
         """Return a random legal move of the player whose turn it is.
@@ -138,20 +164,29 @@ class Game:
         Raises:
             RolloutError: no legal move was found.
         """
-        for move in self._legal(player, random.Random(f"{self._seed}/{self._moves}")):
+        return self._random_move(self._number(player))
+
+    def _number(self, player: int) -> int:
+        """Return TextArena's number of a player."""
+        return (player + self._first) % self._players
+
+    def _random_move(self, number: int) -> str:
+        for move in self._legal(number):
             return move
+        seat = seat_name((number - self._first) % self._players)
         raise RolloutError(
-            f"no legal move of TextArena's {self._name} was found, so code cannot play {seat_name(player)}; "
-            "give this seat an agent in environment.seats"
+            f"no legal move of TextArena's {self._name} was found, so code cannot play {seat}; give this "
+            "seat an agent in environment.seats"
         )
 
-    def _legal(self, player: int, rng: random.Random) -> Iterator[str]:
+    def _legal(self, number: int) -> Iterator[str]:
         """Yield legal moves in random order.
 
         Moves are tried that the game's texts name, in brackets as nearly all games read them. If fewer than
         two of these are legal, moves are tried that have other numbers and letters in the same places.
         """
-        named = sorted(set(_MOVE.findall(self._texts[player])))
+        rng = random.Random(f"{self._seed}/{self._moves}")
+        named = sorted(set(_MOVE.findall(self._texts[number])))
         rng.shuffle(named)
         legal = filter(self._accepts, named)
         found = list(itertools.islice(legal, 2))
@@ -176,12 +211,15 @@ class Game:
         """Return a player's reward in TextArena, and the reason for the end of the game."""
         with self._call("end"):
             rewards, info = cast(_Closed, self._env.close())
-        number = (player + self._first) % self._players
+        number = self._number(player)
         return (rewards or {}).get(number, 0.0), str(info[number].get("reason") or "")
 
 
-def _told(roles: Mapping[int, str], player: int, entry: Sequence[object]) -> str:
-    """Return what a player is told by an entry of an observation: sender, text and type, in any order."""
+def _told(roles: Mapping[int, str], player: int | None, entry: Sequence[object]) -> str:
+    """Return what a player is told by an entry of an observation: sender, text and type, in any order.
+
+    Nothing if the player is the sender.
+    """
     sender = next((part for part in entry if isinstance(part, int)), -1)
     text = next((part for part in entry if isinstance(part, str)), "")
     if sender == player or not text.strip():
@@ -245,6 +283,23 @@ def players_of(name: str) -> int:
     raise UsageError(problem or f"TextArena's {name} accepts no number of players up to {_MOST_PLAYERS}")
 
 
+def _check_arguments(game: str, given: Mapping[str, object]) -> None:
+    """Refuse arguments that a game does not take.
+
+    Raises:
+        UsageError: it does not take one of them. The message lists those that it takes.
+    """
+    where = _textarena().envs.registration.ENV_REGISTRY[f"{game}{_RAW}"].entry_point
+    module, _, name = str(where).partition(":")
+    made = getattr(importlib.import_module(module), name) if isinstance(where, str) else where
+    taken = inspect.signature(made).parameters
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken.values()):
+        return
+    if strange := [name for name in given if name not in taken]:
+        known = ", ".join(taken) or "none"
+        raise UsageError(f"TextArena's {game} takes no argument {strange[0]!r}; it takes: {known}")
+
+
 class TextArena(ImportedEnvironment):
     """A game of TextArena as an environment.
 
@@ -261,6 +316,7 @@ class TextArena(ImportedEnvironment):
         chosen = settings or TextArenaConfig()
         super().__init__(chosen, Space(chosen.vary, "seed", chosen.seeds), _HELD_OUT_SEED)
         self.game, self.players = game, players_of(game)
+        _check_arguments(game, {**chosen.given, **chosen.given_held_out, **chosen.vary})
         self.chosen, self.seats = chosen, self.seats_of(game)
 
     @staticmethod
@@ -280,7 +336,7 @@ class TextArena(ImportedEnvironment):
 
     def fresh(self, start: Start) -> Game:
         """Begin a game."""
-        return Game(self.game, start, self.players)
+        return Game(self.game, start, self.players, self.chosen.opening_moves)
 
     def first(self, message: Message) -> tuple[Message, ...]:
         """Return the first messages of a player, with the system message of the settings."""
