@@ -91,13 +91,16 @@ def test_a_whole_model_of_a_run_is_loaded_from_its_checkpoint(tiny: Any, tmp_pat
     assert answer(str(path))[0] != answer(f"{path}@1")[0]
 
 
-@pytest.mark.parametrize(("tuning", "kept"), [("lora", "bfloat16"), ("full", "float32")])
+@pytest.mark.parametrize(
+    ("tuning", "stored", "kept"),
+    [("lora", "bfloat16", "bfloat16"), ("full", "bfloat16", "bfloat16"), ("full", "auto", "float32")],
+)
 def test_a_run_answers_in_the_number_format_in_which_it_measured_itself(
-    tiny: Any, tmp_path: Path, tuning: str, kept: str
+    tiny: Any, tmp_path: Path, tuning: str, stored: str, kept: str
 ) -> None:
     path = make_run(tmp_path / "run", tiny.folder(max_position_embeddings=256), tuning=tuning)
     config = path / "config.toml"
-    config.write_text(config.read_text().replace('dtype = "float32"', 'dtype = "bfloat16"'))
+    config.write_text(config.read_text().replace('dtype = "float32"', f'dtype = "{stored}"'))
     assert answer(str(path))[1]["dtype"] == kept
     other = {"bfloat16": "float32", "float32": "bfloat16"}[kept]
     assert answer(str(path), HERE.model_copy(update={"dtype": other}))[1]["dtype"] == other
