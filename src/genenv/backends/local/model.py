@@ -104,6 +104,7 @@ class LocalModel:
         if self.shared:
             shard_base(causal, self.device, processes)
         if config.quantize != "none":
+            hardware.release_memory(self.device)  # of the original weights, which were read layer by layer
             token = quantized_token_bytes(sizes_of(causal.config), self.dtype)
             most = hardware.microbatch_tokens(config.tokens_per_microbatch, self.device, token)
             self.tokens_per_microbatch = self.tokens_per_tree = most
