@@ -113,6 +113,7 @@ class LocalModel:
         self.context_tokens = min(config.context_tokens, limit)
         self.vocabulary = int(shape.vocab_size)
         if config.quantize != "none":
+            hardware.release_memory(self.device)  # of the original weights, which were read layer by layer
             token = quantized_token_bytes(sizes_of(causal.config), self.dtype)
             most = hardware.microbatch_tokens(config.tokens_per_microbatch, self.device, token)
             self.tokens_per_microbatch = self.tokens_per_tree = most

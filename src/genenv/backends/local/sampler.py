@@ -207,6 +207,7 @@ class LocalAssistant:
             "kind": "local",
             **self._weights,
             "dtype": str(model.dtype).removeprefix("torch."),
+            **({} if model.config.quantize == "none" else {"quantize": model.config.quantize}),
             "context_tokens": self.sampler.context_tokens,
             "native_tools": self.native_tools,
             **({"chat_template_kwargs": given} if given else {}),
