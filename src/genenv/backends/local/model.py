@@ -113,10 +113,7 @@ class LocalModel:
         self.context_tokens = min(config.context_tokens, limit)
         self.vocabulary = int(shape.vocab_size)
         if config.quantize != "none":
-            hardware.release_memory(self.device)  # of the original weights, which were read layer by layer
-            token = quantized_token_bytes(sizes_of(causal.config), self.dtype)
-            most = hardware.microbatch_tokens(config.tokens_per_microbatch, self.device, token)
-            self.tokens_per_microbatch = self.tokens_per_tree = most
+            self._fit_quantized()
         self.shaping = shaping(causal.config)
         self.peft: Any = None
         self._grammars: Grammars | None = None
@@ -152,6 +149,13 @@ class LocalModel:
         loading.check_vocabulary(self.source, self.tokenizer, causal)
         # FSDP takes number formats from what is trained when it first runs
         return causal.requires_grad_(requires_grad=self.sharded)
+
+    def _fit_quantized(self) -> None:
+        """Free the memory of the original weights, and size micro-batches for a base in 4 bits."""
+        hardware.release_memory(self.device)  # they were read layer by layer
+        token = quantized_token_bytes(sizes_of(self.causal.config), self.dtype)
+        most = hardware.microbatch_tokens(self.config.tokens_per_microbatch, self.device, token)
+        self.tokens_per_microbatch = self.tokens_per_tree = most
 
     def whole_ends(self) -> contextlib.AbstractContextManager[None]:
         """Return a context manager: the weights outside the layers are whole, as scores need them."""
