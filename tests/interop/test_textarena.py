@@ -22,7 +22,7 @@ from genenv.interop.imported import textarena
 from genenv.interop.imported.settings import TextArenaConfig
 from genenv.interop.imported.textarena import TextArena, players_of
 from genenv.types import Lineage, Message, Origin, Rejection, Task, Verdict
-from typed import refused, succeeds
+from typed import refused, run, succeeds
 
 pytest.importorskip("textarena", reason="needs textarena: pip install 'genenv[textarena]'")
 
@@ -271,3 +271,12 @@ def test_moves_of_code_have_the_rewards_that_textarena_itself_gives(
     sums = json.loads(capsys.readouterr().out.splitlines()[-1])["sums"]
     assert sums["listed"] == sums["opened"] == sums["by_code"] == 3
     assert sums["played"] == sums["alike_again"] == sums["ended"] == sums["equal"] == 6
+
+
+def test_check_says_where_code_cannot_play_a_seat() -> None:
+    found = run("check", "textarena:ColonelBlotto-v0", "--n", 2)
+    assert "seats that code plays" in found.stdout
+    assert "no legal move" in found.stdout.replace("\n", " ")
+    assert "seats that code plays" in succeeds("check", "textarena:KuhnPoker-v0", "--n", 2).stdout
+    assert "seats that code plays" in succeeds("check", "guess_who", "--n", 2).stdout
+    assert "seats that code plays" not in succeeds("check", "textarena:GuessTheNumber-v0", "--n", 2).stdout

@@ -7,19 +7,21 @@ rolled out, garbage is graded, and everything that must be deterministic is comp
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic import ValidationError
 
 from genenv.backends.scripted import ScriptedSampler
 from genenv.config.run import RunConfig
-from genenv.environments.base import Environment
+from genenv.environments.base import Environment, OutOfTurns, SeatedEpisode
+from genenv.errors import RolloutError
 from genenv.gate.gate import Gate, base_task, written
 from genenv.progress import Reporter, Silent, staged
 from genenv.rollout.driver import Sampling, roll_out
@@ -121,6 +123,7 @@ _FIXES: Mapping[str, str] = {
     "garbage that fails": "let check() refuse the reply that is named",
     "an uninformed agent": "ask for more than can be guessed: random replies pass too often",
     "the same twice": "leave clocks and chance out of build() and check(), but for the random numbers given",
+    "seats that code plays": "give every seat an agent in environment.seats, or let code play it",
     "held-out tasks, apart from the seeds": "give tasks of their own to held_out(), marked as such",
     "sizes": "raise policy.context_tokens, or shorten what agent and simulator are told",
 }
@@ -183,6 +186,9 @@ def _findings(env: Environment, config: RunConfig, n: int, pace: Pace) -> Iterat
     yield _all("garbage that fails", tasks, lambda task: _garbage_fails(env, task), pace)
     yield _uninformed(env, tasks, seed, pace)
     yield _all("the same twice", tasks, lambda task: _repeats(env, task, seed), pace)
+    if getattr(env, "seats", ()):
+        found = _all("seats that code plays", tasks, lambda task: _code_fails(env, task), pace)
+        yield found if found.state == GOOD else replace(found, state=POOR)  # agents may have all seats
     yield _held_out(env, base, held_out)
     yield _sizes(
         env, chosen, tasks, alpha=config.curriculum.alpha, context_tokens=config.policy.context_tokens
@@ -270,6 +276,17 @@ def _uninformed(env: Environment, tasks: Sequence[Task], seed: int, pace: Pace) 
         state=GOOD if rate <= _UNINFORMED else POOR,
         seen=f"solves {rate:.1%} of {len(tried)} attempts (best under {_UNINFORMED:.0%})" + pace.note(what),
     )
+
+
+def _code_fails(env: Environment, task: Task) -> str:
+    """Return why code cannot play all seats of a task to the end, or ""."""
+    episode = cast(SeatedEpisode, env.episode(task))
+    try:
+        with contextlib.suppress(OutOfTurns):
+            asyncio.run(episode.play_seats({}))
+    except RolloutError as error:
+        return str(error)
+    return ""
 
 
 def _held_out(env: Environment, base: Sequence[Task], held_out: Sequence[Task]) -> Finding:
