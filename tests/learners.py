@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import transformers
+
 from genenv.agent.policy import AgentConfig
 from genenv.algorithms.advantages import grpo_credit, zero_advantage_rate
 from genenv.algorithms.datum import UpdateBatch
@@ -105,3 +107,16 @@ class SimulatorLearner(Learner):
         """Schemas by the id of their context."""
         lesson = rwr_credit(samples, schemas or {}, self.config, temperature=self.config.temperature)
         return self.take(lesson, seed)
+
+
+def qwen_7b() -> transformers.Qwen2Config:
+    """Qwen2.5-7B-Instruct, from its config.json."""
+    return transformers.Qwen2Config(
+        vocab_size=152_064,
+        hidden_size=3584,
+        intermediate_size=18_944,
+        num_hidden_layers=28,
+        num_attention_heads=28,
+        num_key_value_heads=4,
+        tie_word_embeddings=False,
+    )

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 
 def running_in(folder: Path) -> list[int]:
@@ -56,3 +57,12 @@ def comes_true(condition: Callable[[], bool], limit_s: float = 20.0) -> bool:
     while not (held := condition()) and time.monotonic() < until:
         time.sleep(0.02)
     return held
+
+
+def comes(what: Callable[[], Any], limit_s: float = 200.0) -> Any:
+    """The first value that is true of what is asked again and again; it has to come within some seconds."""
+    until = time.monotonic() + limit_s
+    while not (found := what()) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert found
+    return found

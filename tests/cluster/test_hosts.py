@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from genenv.backends.vllm.client import read_addresses
 from genenv.cluster import hosts
 from genenv.cluster.hosts import Needs, News, Plan, ServerHost, TrainerHost, prepare, sees
 from genenv.runs.folder import RunFolder
+from running import comes
 
 SETTINGS = '[policy]\nmodel = "tiny"\n[environment]\nname = "programs"\n'
 
@@ -38,14 +38,6 @@ def children(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Child]]:
     yield begun
     for child in begun:
         child.end()
-
-
-def comes(what: Callable[[], Any], limit_s: float = 200.0) -> Any:
-    until = time.monotonic() + limit_s
-    while not (found := what()) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert found
-    return found
 
 
 @pytest.mark.long

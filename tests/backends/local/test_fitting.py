@@ -17,6 +17,7 @@ from genenv.backends.local.model import LocalModel
 from genenv.backends.local.policy_weights import PolicyWeights
 from genenv.backends.settings import ALL_LAYERS, PolicyConfig
 from genenv.errors import UsageError
+from learners import qwen_7b
 from typed import refused, succeeds
 
 CPU = torch.device("cpu")
@@ -147,15 +148,7 @@ def test_of_several_processes_each_holds_its_share_of_the_layers() -> None:
 
 def test_of_qwen_7b_each_of_eight_gpus_holds_an_eighth() -> None:
     """Worked out by hand, for two policies with a reference each, in bfloat16 with float32 shards."""
-    qwen = transformers.Qwen2Config(
-        vocab_size=152_064,
-        hidden_size=3584,
-        intermediate_size=18_944,
-        num_hidden_layers=28,
-        num_attention_heads=28,
-        num_key_value_heads=4,
-        tie_word_embeddings=False,
-    )
+    qwen = qwen_7b()
     attention = 2 * 3584 * 3584 + 3584 + 2 * (3584 * 512 + 512)  # query and output, keys and values, biases
     layers = 28 * (attention + 3 * 3584 * 18_944 + 2 * 3584)  # with the feed-forward part and two norms
     ends = 2 * 152_064 * 3584 + 3584

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
-import transformers
 
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import OptimizerConfig
@@ -24,8 +23,8 @@ from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
 from genenv.sampling import SampleRequest
-from learners import gradients_of
-from lessons import weighted
+from learners import gradients_of, qwen_7b
+from lessons import imitated, weighted
 from typed import refused, succeeds
 
 needs_bitsandbytes = pytest.mark.skipif(
@@ -87,15 +86,7 @@ def test_sampler_and_trainer_agree_before_and_after_the_first_update(tiny: Any, 
         prompt = (5, 9, 2, 44)
         asked = [SampleRequest(prompt_ids=prompt, max_tokens=8, stream=10 * stream + i) for i in range(4)]
         sampled = policy.sample_all(asked)
-        data = [
-            Datum(
-                prompt_ids=prompt,
-                completion_ids=one.token_ids,
-                weights=(1.0,) * len(one.token_ids),
-                loss="nll",
-            )
-            for one in sampled
-        ]
+        data = [imitated(prompt, tuple(one.token_ids)) for one in sampled]
         scored = asyncio.run(trainer.logprobs(data))
         for one, own in zip(sampled, scored, strict=True):
             assert own == pytest.approx(one.logprobs, abs=1e-4 if dtype == "float32" else 0.15)
@@ -190,19 +181,6 @@ def test_without_bitsandbytes_the_extra_is_named(tiny: Any, monkeypatch: pytest.
         UsageError, match=r"which needs bitsandbytes_that_nobody_has: pip install 'genenv\[ql"
     ):
         tiny.model(**NF4)
-
-
-def qwen_7b() -> transformers.Qwen2Config:
-    """Qwen2.5-7B-Instruct, from its config.json."""
-    return transformers.Qwen2Config(
-        vocab_size=152_064,
-        hidden_size=3584,
-        intermediate_size=18_944,
-        num_hidden_layers=28,
-        num_attention_heads=28,
-        num_key_value_heads=4,
-        tie_word_embeddings=False,
-    )
 
 
 @pytest.mark.long

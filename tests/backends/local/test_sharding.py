@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,37 +14,12 @@ import safetensors.torch
 from genenv.backends.local.model import LocalModel
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
+from policies_on_servers import lines_of
+from several_processes import TORCHRUN, found, numbers, ran
 
 CASES = Path(__file__).with_name("sharded_cases.py")
 CONFIG = Path(__file__).parents[3] / "configs" / "tiny.toml"
-TESTS = CASES.parents[2]
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 WRITTEN = ["agent", "agent/reference", "continued", "simulator", "simulator/reference"]
-
-
-def ran(*words: object) -> subprocess.CompletedProcess[str]:
-    path = f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"
-    return subprocess.run(
-        [sys.executable, *map(str, words)],
-        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
-def found(start: list[str], *words: object) -> dict[str, Any]:
-    done = ran(*start, CASES, *words)
-    assert done.returncode == 0, done.stderr[-3000:]
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("found ")]
-    return json.loads(line.removeprefix("found "))
-
-
-def numbers(value: Any) -> list[float]:
-    if isinstance(value, dict):
-        return [n for name in sorted(value) for n in numbers(value[name])]
-    return [n for each in value for n in numbers(each)] if isinstance(value, list) else [float(value)]
 
 
 def farthest(one: Path, other: Path, name: str) -> float:
@@ -63,8 +37,8 @@ def test_processes_learn_what_one_learns_and_go_on_with_its_checkpoint(
     tiny: Any, tmp_path: Path, kind: str, size: int
 ) -> None:
     model = tiny.folder(kind, tie_word_embeddings=kind == "qwen2")
-    alone = found([], tmp_path / "alone", model, "float32")
-    several = found([*TORCHRUN, str(size)], tmp_path / "several", model, "float32", tmp_path / "alone")
+    alone = found(CASES, tmp_path / "alone", model, "float32")
+    several = found(*TORCHRUN, str(size), CASES, tmp_path / "several", model, "float32", tmp_path / "alone")
     for name in sorted(alone):
         if name.startswith("held"):
             assert alone[name] == 1
@@ -85,15 +59,15 @@ def test_processes_learn_what_one_learns_and_go_on_with_its_checkpoint(
         one, other = tmp_path / "alone" / folder, tmp_path / "several" / folder
         assert farthest(one, other, "optimizer.safetensors") < 1e-6
         assert (one / "config.json").read_text() == (other / "config.json").read_text()
-    again = found([], tmp_path / "again", model, "float32", tmp_path / "several")
+    again = found(CASES, tmp_path / "again", model, "float32", tmp_path / "several")
     assert numbers(again["loaded"]) == pytest.approx(numbers(alone["loaded"]), abs=1e-5)
     assert farthest(tmp_path / "again", tmp_path / "alone", "continued/model.safetensors") < 1e-6
 
 
 @pytest.mark.long
 def test_weights_stay_float32_where_computations_are_in_bfloat16(tmp_path: Path) -> None:
-    alone = found([], tmp_path / "alone", "tiny", "float32")
-    two = found([*TORCHRUN, "2"], tmp_path / "two", "tiny", "bfloat16")
+    alone = found(CASES, tmp_path / "alone", "tiny", "float32")
+    two = found(*TORCHRUN, "2", CASES, tmp_path / "two", "tiny", "bfloat16")
     assert numbers(two["agent"]) == pytest.approx(numbers(alone["agent"]), abs=0.1)
     assert 0 < farthest(tmp_path / "alone", tmp_path / "two", "agent/model.safetensors") < 1e-3
     state = safetensors.torch.load_file(tmp_path / "two" / "agent" / "model.safetensors")
@@ -110,13 +84,9 @@ def settings(*more: str) -> list[str]:
     return [word for one in said for word in ("--set", one)]
 
 
-def rows(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
 def same(one: Path, other: Path) -> None:
     """Check that two runs have the same rounds, but for times and last digits."""
-    mine, theirs = rows(one), rows(other)
+    mine, theirs = lines_of(one), lines_of(other)
     assert [row["round"] for row in mine] == [row["round"] for row in theirs]
     for row, its in zip(mine, theirs, strict=True):
         assert row.keys() == its.keys()
@@ -132,13 +102,13 @@ def test_a_run_of_two_processes_is_as_one_of_one_and_each_goes_on_with_the_other
         done = ran(*start, *train, CONFIG, *settings(), "--out", tmp_path / name)
         assert done.returncode == 0, done.stderr[-3000:]
     same(tmp_path / "one", tmp_path / "two")
-    assert rows(tmp_path / "two")[-1]["agent/steps"] > 0
+    assert lines_of(tmp_path / "two")[-1]["agent/steps"] > 0
     for start, name in ((two, "one"), ([], "two")):
         words = ("--out", tmp_path / name, "--resume", "--set", "run.rounds=3")
         done = ran(*start, *train, *words)
         assert done.returncode == 0, done.stderr[-3000:]
     same(tmp_path / "one", tmp_path / "two")
-    assert len(rows(tmp_path / "one")) == 4
+    assert len(lines_of(tmp_path / "one")) == 4
 
 
 @pytest.mark.long
@@ -162,10 +132,10 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
     finally:
         killed.kill()  # the kernel ends its processes with it
         killed.communicate()
-    assert len(rows(broken)) < 4
+    assert len(lines_of(broken)) < 4
     done = ran(*launch, "--out", broken, "--resume")
     assert done.returncode == 0, done.stderr[-3000:]
-    assert len(rows(broken)) == 4
+    assert len(lines_of(broken)) == 4
     same(straight, broken)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import transformers
 
-from genenv.algorithms.datum import Datum
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local import loading
 from genenv.backends.local.cuda.decode import open_step
@@ -24,6 +23,7 @@ from genenv.errors import UsageError
 from genenv.rollout.driver import Sampling, roll_out
 from genenv.sampling import SampleRequest
 from genenv.servers.vllm import GenerateBody
+from lessons import imitated
 
 GLM = (
     "{% for m in messages %}<|{{ 'observation' if m.role == 'tool' else m.role }}|>{{ m.content }}"
@@ -110,16 +110,7 @@ def test_a_completion_ends_at_any_of_them_and_is_scored_with_it(
         assert one.finished == (one.token_ids[-1] in stops)
         assert stops.isdisjoint(one.token_ids[:-1])
     if engine == "paged":
-        data = [
-            Datum(
-                prompt_ids=PROMPT,
-                completion_ids=one.token_ids,
-                weights=(1.0,) * len(one.token_ids),
-                loss="nll",
-                temperature=2.0,
-            )
-            for one in found
-        ]
+        data = [imitated(PROMPT, tuple(one.token_ids), temperature=2.0) for one in found]
         scored = asyncio.run(LocalTrainer(policy.weights, OptimizerConfig()).logprobs(data))
         for one, own in zip(found, scored, strict=True):
             assert own == pytest.approx(one.logprobs, abs=1e-4)

@@ -8,8 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,6 +31,7 @@ from genenv.backends.vllm.policy import VllmSampler
 from genenv.errors import GenenvError, UsageError
 from lessons import imitated
 from policies_on_servers import HERE, ROLES, lines_of, played, request
+from running import comes
 from typed import refused, succeeds
 from vllm_stand_in import EVENTS, events, program
 
@@ -67,14 +66,6 @@ def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def processes(noted: Path) -> list[int]:
     return [int(line.split()[1]) for line in events(noted) if line.startswith("began ")]
-
-
-def comes(what: Callable[[], Any], limit_s: float = 200.0) -> Any:
-    until = time.monotonic() + limit_s
-    while not (found := what()) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert found
-    return found
 
 
 def gone(process: int) -> bool:

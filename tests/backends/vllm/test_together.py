@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -22,10 +19,11 @@ from genenv.backends.local.served.models import LoadedBase
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
 from genenv.servers.vllm import SamplingServer
+from policies_on_servers import lines_of
+from several_processes import TORCHRUN, found, numbers, ran
 
 CONFIG = Path(__file__).parents[3] / "configs" / "tiny.toml"
 HERE = {"dtype": "float32", "device": "cpu", "threads": 1, "packed_weights": False, "compiled": False}
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
 COMPARED = {
     "agent/eval_success",
     "agent/success_rate",
@@ -36,36 +34,11 @@ COMPARED = {
     "simulator/grad_norm",
 }
 CASES = Path(__file__).with_name("together_cases.py")
-TESTS = CASES.parents[2]
-
-
-def ran(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *map(str, words)],
-        env=os.environ | {"PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
-def found(words: list[str], folder: Path) -> dict[str, Any]:
-    done = ran(*words, CASES, folder)
-    assert done.returncode == 0, done.stderr[-3000:]
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("found ")]
-    return json.loads(line.removeprefix("found "))
-
-
-def numbers(value: Any) -> list[float]:
-    if isinstance(value, dict):
-        return [n for name in sorted(value) for n in numbers(value[name])]
-    return [n for each in value for n in numbers(each)] if isinstance(value, list) else [float(value)]
 
 
 @pytest.mark.long
 def test_three_processes_learn_what_one_learns(tmp_path: Path) -> None:
-    alone, several = found([], tmp_path / "1"), found([*TORCHRUN, "3"], tmp_path / "3")
+    alone, several = found(CASES, tmp_path / "1"), found(*TORCHRUN, "3", CASES, tmp_path / "3")
     assert several["batches"] == 5
     assert several["held"] == pytest.approx(several["whole"] / 3, rel=0.05)
     assert several["loaded"] == several["agent"] != several["learned"]
@@ -115,10 +88,6 @@ def settings(address: str) -> list[str]:
     return [word for one in said for word in ("--set", one)]
 
 
-def rows(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
 @pytest.mark.long
 def test_a_run_of_two_processes_is_as_one_of_one_and_goes_on(server: str, tmp_path: Path) -> None:
     words = ["-m", "genenv", "train", CONFIG, *settings(server)]
@@ -126,7 +95,7 @@ def test_a_run_of_two_processes_is_as_one_of_one_and_goes_on(server: str, tmp_pa
     for start, run in (([], tmp_path / "one"), (two, tmp_path / "two")):
         done = ran(*start, *words, "--out", run)
         assert done.returncode == 0, done.stderr[-3000:]
-    one, other = rows(tmp_path / "one"), rows(tmp_path / "two")
+    one, other = lines_of(tmp_path / "one"), lines_of(tmp_path / "two")
     assert [row["round"] for row in other] == [0, 1, 2]
     for mine, theirs in zip(one, other, strict=True):
         assert mine.keys() == theirs.keys()
@@ -137,7 +106,7 @@ def test_a_run_of_two_processes_is_as_one_of_one_and_goes_on(server: str, tmp_pa
     again = ["-m", "genenv", "train", "--out", tmp_path / "two", "--resume", "--set", "run.rounds=3"]
     done = ran(*two, *again)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert [row["round"] for row in rows(tmp_path / "two")] == [0, 1, 2, 3]
+    assert [row["round"] for row in lines_of(tmp_path / "two")] == [0, 1, 2, 3]
 
 
 @pytest.mark.long

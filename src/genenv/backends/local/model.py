@@ -33,6 +33,7 @@ from genenv.backends.local.model_forward import (
     layers_recomputed,
     own_hidden,
     quantized_token_bytes,
+    setting_that_reads_weights,
     shaping,
     sizes_of,
     use_packed_attention,
@@ -351,11 +352,11 @@ def check_can_quantize(config: PolicyConfig) -> None:
             f"policy.quantize is {config.quantize!r} and policy.tuning 'full', but weights in 4 bits cannot "
             "be trained; use policy.tuning='lora', or policy.quantize='none'"
         )
-    if config.decoder == "fused" or config.packed_weights is True:
-        name = "decoder is 'fused'" if config.decoder == "fused" else "packed_weights is true"
+    if name := setting_that_reads_weights(config):
+        value = "true" if name == "packed_weights" else repr(config.decoder)
         raise UsageError(
-            f"policy.{name}, which reads weights as numbers, and policy.quantize is {config.quantize!r}; "
-            "leave one of them out"
+            f"policy.{name} is {value}, which reads weights as numbers, and policy.quantize is "
+            f"{config.quantize!r}; leave one of them out"
         )
 
 

@@ -30,6 +30,7 @@ from genenv.backends.local.attention import AnyLayout, Layout, OwnLayout
 from genenv.backends.local.cpu.kernels import Kernels
 from genenv.backends.local.fused_decoder import FusedDecoder, kept_values, why_not
 from genenv.backends.local.packing import Bundle, Packed
+from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError, first_line
 
 if TYPE_CHECKING:
@@ -68,6 +69,13 @@ def shaping(config: Any) -> Shaping:  # noqa: ANN401
 def scores_of(causal: Any, hidden: Tensor) -> Tensor:  # noqa: ANN401
     """Return [M, V] logits of all tokens, from last hidden states [M, W]."""
     return shaping(causal.config)(causal.get_output_embeddings()(hidden))
+
+
+def setting_that_reads_weights(config: PolicyConfig) -> str:
+    """Return the setting that asks for code which reads the base's weights itself, or "" if none does."""
+    if config.decoder == "fused":
+        return "decoder"
+    return "packed_weights" if config.packed_weights is True else ""
 
 
 class Sizes(NamedTuple):

@@ -29,7 +29,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
-from genenv.backends.local.model_forward import recomputed
+from genenv.backends.local.model_forward import recomputed, setting_that_reads_weights
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
 
@@ -45,8 +45,7 @@ def check_can_shard(config: PolicyConfig) -> None:
             f"policy.quantize is {config.quantize!r}, and weights in 4 bits are not split between several "
             "processes; take one process, or policy.quantize='none'"
         )
-    if config.decoder == "fused" or config.packed_weights is True:
-        name = "decoder" if config.decoder == "fused" else "packed_weights"
+    if name := setting_that_reads_weights(config):
         raise UsageError(
             f"policy.{name} needs the whole base in one process; take one, or begin a run with "
             "policy.decoder=transformers"
