@@ -134,6 +134,7 @@ class Game:
         if not isinstance(found, str):
             roles = cast("Mapping[int, str]", getattr(self._env.state, "role_mapping", None) or {})
             found = "\n".join(filter(None, (_told(roles, None if own else number, one) for one in found)))
+        number %= self._players  # QuantumTicTacToe-v0 has a second player, though it begins with one
         if found.strip():
             self._texts[number] += f"{found.strip()}\n"
             self._news[number] += f"{found.strip()}\n"
