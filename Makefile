@@ -41,7 +41,8 @@ VLLM := .venv-vllm/bin/python
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # What tests of household games play beside our own engine. With its dependencies it would bring spaCy along.
 TEXTWORLD := textworld fast_downward_textworld jericho mementos TatSu termcolor prompt_toolkit wcwidth
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 --dist worksteal
+# Compiled tests and modules are kept, so that no worker and none of the programs that tests start compiles them again.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --maxprocesses 8 --dist worksteal
 # On a terminal pip shows what it fetches, and how far it is; a log file gets a line for each step.
 QUIET := $(shell test -t 2 || echo -qq --progress-bar off)
 INSTALL := $(PIP) install $(QUIET) \

@@ -39,7 +39,6 @@ from genenv.backends.base import Role, open_backend
 from genenv.backends.settings import PolicyConfig, PpoConfig
 from genenv.environments.control.environment import Control, ControlConfig
 from genenv.environments.control.gymnasium_system import GymnasiumSystem
-from genenv.environments.control.simulation import DENSE
 from genenv.environments.control.systems import Number, Parameter, Physics, State
 from genenv.rollout.driver import Sampling, roll_out
 from genenv.types import Lineage, Origin, Task
@@ -116,7 +115,7 @@ class Training:
             lengths = [len(trace.replies[0].split()) for trace in traces]
             low, high = self.system.rewards
             for steps, trace in zip(lengths, traces, strict=True):
-                quality = trace.reward * self.system.steps / DENSE
+                quality = trace.reward * self.system.steps / self.system.dense
                 self.returns.append(quality * (high - low) + low * steps)
             self.taken, length = self.taken + sum(lengths), mean(lengths)
             credit = GrpoConfig(

@@ -18,6 +18,9 @@ Each is the interquartile mean over seeds with its 95% interval by stratified bo
 - steps to 50%: median over seeds of the environment steps until greedy success on the uniformly drawn tasks
   first is 50%, read on straight lines between evaluations. A run that never came there counts as later than
   all others; in brackets how many runs did.
+
+--contrast A:B, which may be repeated, adds a table of the mean difference A - B over the seeds of a sweep, by
+`named` and by `uniform`: 95% t interval, and p after Holm over the contrasts of one metric.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ from genenv.errors import GenenvError, UsageError
 from genenv.research.sweeps.grid import Grid
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
-from genenv.statistics import interquartile_mean, worst_mean
+from genenv.statistics import holm, interquartile_mean, mean_interval, p_value, p_word, worst_mean
 from genenv.training.opening import build_players
 from genenv.types import Group
 
@@ -104,18 +107,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     measure = commands.add_parser("measure", help="measure the runs of sweeps, and print tables")
     measure.add_argument("sweeps", nargs="+", type=Path)
     measure.add_argument("--attempts", type=int, default=10, help="rollouts in each half")
+    measure.add_argument("--contrast", action="append", default=[], help="variants A:B; repeatable")
     measure.add_argument("--steps", type=float, default=math.inf, help="environment steps, at most")
     options = parser.parse_args(arguments)
     if options.command == "variants":
         print(",".join(VARIANTS.values()))
         return
     try:
+        for contrast in options.contrast:
+            for path in options.sweeps:
+                variants = Grid.open(path).variants
+                if unknown := [name for name in contrast.split(":") if name not in variants]:
+                    raise UsageError(f"--contrast {contrast}: {path} has no variant {unknown[0]!r}")
         found = {path: measured_runs(path, options.attempts, options.steps) for path in options.sweeps}
     except GenenvError as error:
         parser.error(str(error))
     for path, (runs, steps) in found.items():
         print(f"\n{path.name}, at {steps:,.0f} environment steps:\n")
         print_table([runs])
+        if options.contrast:
+            print_contrasts(runs, options.contrast)
     if len(found) > 1:
         print("\nall together:\n")
         print_table([runs for runs, _ in found.values()])
@@ -230,6 +241,35 @@ def print_table(sweeps: Sequence[Sequence[tuple[Run, Measured]]]) -> None:
         runs = [run for own in strata for run, _ in own]
         cells.append(half_text([run.to_half for run in runs]))
         print(f"| {names.get(variant, variant)} | {len(runs)} | {' | '.join(cells)} |")
+
+
+def print_contrasts(runs: Sequence[tuple[Run, Measured]], contrasts: Sequence[str]) -> None:
+    """Print the differences between variants over the seeds that both have."""
+    print("\n| contrast | by | difference (95% CI; p after Holm) | seeds |\n|---|---|---|---|")
+    for part in ("named", "uniform"):
+        by_seed = {(run.variant, run.seed): float(getattr(found, part)) for run, found in runs}
+        rows = list[tuple[str, tuple[float, float, float], int]]()
+        for contrast in contrasts:
+            one, _, other = contrast.partition(":")
+            seeds = [seed for variant, seed in by_seed if variant == one and (other, seed) in by_seed]
+            if not seeds:
+                raise SystemExit(f"--contrast {contrast}: no seed has finished runs of both variants")
+            differences = [by_seed[one, seed] - by_seed[other, seed] for seed in seeds]
+            rows.append((contrast, mean_interval(differences), len(seeds)))
+        p_values = [p_of_interval(interval, seeds) for _, interval, seeds in rows]
+        for (contrast, (value, low, high), seeds), p in zip(rows, holm(p_values), strict=True):
+            shown = f"{100 * value:+.1f} ({100 * low:.1f} to {100 * high:.1f}; {p_word(p)})"
+            print(f"| {contrast} | {part} | {shown} | {seeds} |")
+
+
+def p_of_interval(interval: tuple[float, float, float], seeds: int) -> float:
+    """Return the p-value of a mean over seeds, from its t interval; NaN for one seed."""
+    from scipy import special
+
+    value, low, high = interval
+    if seeds < 2:
+        return math.nan
+    return p_value(value, (high - low) / 2 / float(special.stdtrit(seeds - 1, 0.975)), seeds - 1)
 
 
 def interval_text(strata: Sequence[Sequence[float]]) -> str:

@@ -23,7 +23,7 @@ import numpy as np
 import textarena
 from textarena.envs.registration import ENV_REGISTRY
 
-from genenv.environments.base import Ask
+from genenv.environments.base import Ask, OutOfTurns
 from genenv.errors import GenenvError
 from genenv.interop.imported.environment import start_of
 from genenv.interop.imported.settings import TextArenaConfig
@@ -93,7 +93,8 @@ def by_code(env: TextArena, task: Task) -> tuple[list[str], list[float] | None]:
 
         return ask
 
-    asyncio.run(episode.take_turns({seat: of(seat) for seat in episode.seats}))
+    with contextlib.suppress(OutOfTurns):
+        asyncio.run(episode.take_turns({seat: of(seat) for seat in episode.seats}))
     game: Any = episode._game
     return moves, [game.outcome(player)[0] for player in range(env.players)] if game.done else None
 

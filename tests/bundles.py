@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from genenv.gate.gate import examined
 from genenv.progress import Silent
+from genenv.tools.discover import exploring
 from genenv.tools.generate.make_bundle import Made, Wanted, make
 from genenv.tools.worlds.base import Call
 from genenv.tools.worlds.origins import PythonOrigin
@@ -21,13 +26,25 @@ def call(tool: str, **args: Any) -> Call:
 
 
 def made(folder: Path, file: str | Path = "desk.py", made_of: str = "", **wanted: Any) -> Made:
-    """A bundle of an example, with few tasks."""
-    return make(
-        folder,
-        Wanted(origin=PythonOrigin(EXAMPLES / file, made_of), **{"base": 24, "held_out": 8, **wanted}),
-        examined,
-        Silent(),
-    )
+    """A bundle of an example, with few tasks; what is tried does not depend on how busy the machine is."""
+    origin = PythonOrigin(EXAMPLES / file, made_of)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exploring, "_SECONDS", math.inf)
+        patch.setattr(exploring, "_ALL_SECONDS", math.inf)
+        return make(
+            folder, Wanted(origin=origin, **{"base": 24, "held_out": 8, **wanted}), examined, Silent()
+        )
+
+
+def fewer(bundle: Path, to: Path, *, base: int, held_out: int) -> Path:
+    """A copy of a bundle with its first tasks."""
+    shutil.copytree(bundle, to)
+    for name, count in (("base", base), ("held-out", held_out)):
+        file = to / "tasks" / f"{name}.jsonl"
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+        assert len(lines) >= count
+        file.write_text("".join(lines[:count]), encoding="utf-8")
+    return to
 
 
 def ledger(folder: Path) -> Path:

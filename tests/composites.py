@@ -79,9 +79,10 @@ def composite(tiny: Any, kind: str) -> Path:
 
     Its vocabulary is too small for the tokens that stand for images, so none is sampled.
     """
-    folder = tiny.root / f"composite-{kind}"
-    if folder.is_dir():
-        return folder
+    return tiny.shared(f"composite-{kind}", lambda to: _save(tiny, kind, to))
+
+
+def _save(tiny: Any, kind: str, folder: Path) -> None:
     tokenizer, special = tiny.tokenizer(), COMPOSITES[kind]
     text = _TEXT | {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id}
     if kind == "gemma4":
@@ -93,7 +94,6 @@ def composite(tiny: Any, kind: str) -> Path:
     transformers.AutoModelForImageTextToText.from_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / "preprocessor_config.json").write_text('{"size": 28}\n', encoding="utf-8")
-    return folder
 
 
 def original(folder: Path) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from genenv.types import (
     Trace,
     Verdict,
 )
+from sharing import Shared
 
 # Bundles that were opened are noted there, and not where the developer's own are.
 _STATE = tempfile.TemporaryDirectory(prefix="genenv-tests-")
@@ -50,6 +52,21 @@ settings.register_profile(
 settings.load_profile("steady")  # pytest's --hypothesis-profile comes later and wins
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage in the modules of tests: there is none, and it took a third of the collection."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries written in C++ say so if their objects outlive the interpreter
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if settings.get_current_profile_name() != "random":
         return
@@ -63,6 +80,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if own.max_examples != settings.default.max_examples:
             more = settings(own, max_examples=_TIMES * own.max_examples)
             test._hypothesis_internal_use_settings = more
+
+
+@pytest.fixture(scope="session")
+def shared(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Shared:
+    """Makes folders that all workers share."""
+    root = tmp_path_factory.getbasetemp()
+    if hasattr(pytestconfig, "workerinput"):  # a worker's own folder is in that of the session
+        root = root.parent
+    (root / "shared").mkdir(exist_ok=True)
+    return Shared(root / "shared")
+
+
+@pytest.fixture(scope="session")
+def desk_bundle(shared: Shared) -> Path:
+    """A bundle of the support desk with 60 tasks for training and 20 held-out tasks. It is read-only."""
+    from bundles import made
+    from genenv.tools.bundle import Bundle
+
+    folder = shared("desk", lambda to: made(to, base=60, held_out=20))
+    Bundle.open(folder).opened_before()  # the worker that made it has noted that it knows the code
+    return folder
 
 
 CHATML = (
@@ -79,8 +117,8 @@ TEXTS = [
 class TinyModels:
     """Randomly initialised causal language models of two layers, on disk and in memory."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
 
     def tokenizer(self, template: str | None = CHATML) -> Any:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -105,14 +143,17 @@ class TinyModels:
         return tokenizer
 
     def folder(self, kind: str = "llama", *, template: str | None = CHATML, **changes: Any) -> Path:
-        """A saved model; the same arguments give the same folder."""
+        """A saved model, which is read-only; the same arguments give the same folder."""
+        name = json.dumps([kind, template, changes], sort_keys=True)
+        return self.shared(
+            f"{kind}-{random.Random(name).getrandbits(40):010x}",
+            lambda to: self._save(to, kind, template, changes),
+        )
+
+    def _save(self, folder: Path, kind: str, template: str | None, changes: dict[str, Any]) -> None:
         import torch
         import transformers
 
-        name = json.dumps([kind, template, changes], sort_keys=True)
-        folder = self.root / f"{kind}-{random.Random(name).getrandbits(40):010x}"
-        if folder.is_dir():
-            return folder
         tokenizer = self.tokenizer(template)
         torch.manual_seed(1)
         shape = {
@@ -133,7 +174,6 @@ class TinyModels:
         mapping = transformers.AutoModel if kind == "bert" else transformers.AutoModelForCausalLM
         mapping.from_config(config).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        return folder
 
     def plain(self, kind: str = "llama", **changes: Any) -> Any:
         """The model as transformers loads it."""
@@ -191,11 +231,11 @@ def templates() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyModels:
+def tiny(shared: Shared) -> TinyModels:
     import torch
 
     torch.set_num_threads(1)
-    return TinyModels(tmp_path_factory.mktemp("models"))
+    return TinyModels(shared)
 
 
 class Sum(BaseModel):

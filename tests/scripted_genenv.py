@@ -5,6 +5,7 @@ Run as a program it takes the arguments of `genenv`. A setting that depends on a
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from functools import partial
@@ -57,6 +58,13 @@ def few_base_data(
     With `small`, the seeds are those whose apps have the fewest parameters: their grammars compile fast.
     """
     put = setattr if monkeypatch is None else monkeypatch.setattr
+    put(world, "_opened", partial(_cut, *_programs(seeds, held_out, small=small)))
+    put(world, "_held_out", _UNCACHED)
+
+
+@functools.cache
+def _programs(seeds: int, held_out: int, *, small: bool) -> tuple[dict[str, Program], dict[str, Program]]:
+    """The programs of some seeds and of some held-out tasks."""
     whole = ToolCalling()
     whole.bundle = Bundle.open(world.BUNDLE)
     some = sorted(whole.seeds(), key=partial(_parameters, whole)) if small else whole.seeds()
@@ -64,13 +72,12 @@ def few_base_data(
     chosen = [*unsolvable, *(seed for seed in some if seed not in unsolvable)][:seeds]
     base = {seed.id: whole.bundle.base[seed.id] for seed in chosen}
     measured = dict(list(whole.bundle.held_out.items())[:held_out])
-    put(world, "_opened", partial(_cut, base, measured))
-    put(world, "_held_out", _UNCACHED)
+    return base, measured
 
 
 def _cut(base: dict[str, Program], measured: dict[str, Program]) -> Bundle:
     bundle = Bundle.open(world.BUNDLE)
-    bundle.__dict__ |= {"base": base, "held_out": measured}
+    bundle.__dict__ |= {"base": dict(base), "held_out": dict(measured)}
     return bundle
 
 

@@ -233,6 +233,27 @@ def test_variants_of_control_are_read_at_equal_steps(
     assert "--attempts is 0, but must be at least 1" in capsys.readouterr().err
 
 
+def test_differences_between_curricula_are_paired_by_seed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    control = bench("control", monkeypatch)
+    runs = [
+        (
+            control.Run(variant=name, seed=seed, path="", spent=[0.0], to_half=0.0),
+            control.Measured(run="", round=1, attempts=1, uniform=0.5, worst=0.0, named=rate),
+        )
+        for name, rates in (("accel", (0.5, 0.6, 0.9)), ("plr", (0.4, 0.6, 0.7)))
+        for seed, rate in enumerate(rates)
+    ]
+    control.print_contrasts(runs, ["accel:plr", "plr:accel"])
+    rows = capsys.readouterr().out.strip().splitlines()[2:]
+    # differences 10, 0, 20: mean 10, standard error 10 / sqrt(3), t(0.975, 2) = 4.303, p = 0.225
+    assert rows[0] == "| accel:plr | named | +10.0 (-14.8 to 34.8; 0.451) | 3 |"
+    assert rows[2] == "| accel:plr | uniform | +0.0 (0.0 to 0.0; 1.000) | 3 |"
+    with pytest.raises(SystemExit, match="no seed has finished runs"):
+        control.print_contrasts(runs, ["accel:sfl"])
+
+
 def test_steps_to_a_level_are_read_between_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
     control = bench("control", monkeypatch)
     assert control.steps_to(0.5, [(0.0, 0.1), (100.0, 0.3), (200.0, 0.7), (300.0, 0.2)]) == pytest.approx(150)

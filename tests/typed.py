@@ -11,8 +11,8 @@ from genenv.cli.app import app
 from genenv.gate.gate import Gate
 
 
-def run(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
+def run(*words: object, typed: str = "") -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words], input=typed)
 
 
 def succeeds(*words: object) -> Result:

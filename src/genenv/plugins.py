@@ -16,10 +16,11 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Literal
 
 from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line
@@ -118,6 +119,18 @@ def own_part(
     return found
 
 
+class _FromSource(SourceFileLoader):
+    """Compiles a file whenever it is loaded, and writes no compiled file next to it.
+
+    Python takes a compiled file for current if the source has the same size and was changed in the same
+    second.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        """See `importlib.abc.InspectLoader`."""
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _module_of_file(file: str) -> ModuleType:
     """Load a Python file under a name that no other module has; it may import modules of its folder.
 
@@ -125,7 +138,8 @@ def _module_of_file(file: str) -> ModuleType:
         UsageError: there is no such file.
     """
     path = Path(file).expanduser().resolve()
-    spec = spec_from_file_location(f"genenv_file_{path.stem}", path)
+    name = f"genenv_file_{path.stem}"
+    spec = spec_from_file_location(name, path, loader=_FromSource(name, str(path)))
     if not path.is_file() or spec is None or spec.loader is None:
         raise UsageError(f"there is no Python file {file}")
     if str(path.parent) not in sys.path:

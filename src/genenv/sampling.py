@@ -57,7 +57,16 @@ def sampling_params(source: SamplingParams | SamplingFields, *, greedy_below: fl
 
 
 class Conversation:
-    """Identifies a conversation of several turns. Its KV cache may be kept while this object lives."""
+    """Identifies a conversation of several turns. Its KV cache may be kept while this object lives.
+
+    It also has the conversation as messages, for samplers that send text to another program.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        """All messages so far, replies included."""
+        self.tools: Sequence[JsonObject] = ()
+        """The tools that are offered to the model's chat template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import UnionType
-from typing import Annotated, Literal, Union, cast, get_args, get_origin
+from typing import (
+    Annotated,
+    Literal,
+    Protocol,
+    Self,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    runtime_checkable,
+)
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, JsonValue
@@ -71,6 +82,41 @@ Address = Annotated[str, AfterValidator(_without_credentials)]
 def is_place(field: FieldInfo) -> bool:
     """Return whether a setting may name a file or a folder."""
     return "place" in _extra(field)
+
+
+@runtime_checkable
+class HasPlaces(Protocol):
+    """Settings that hold settings of other classes, such as those of a mixture's members."""
+
+    def with_places(self, change: Callable[[str], str]) -> Self:
+        """Return the settings with every text that names, or may name, a file or a folder changed."""
+        ...
+
+
+_Section = TypeVar("_Section", bound=BaseModel)
+
+
+def with_places(section: _Section, change: Callable[[str], str]) -> _Section:
+    """Return settings with every text that names, or may name, a file or a folder changed.
+
+    Args:
+        section: the settings; sections in it are included.
+        change: returns the new text.
+    """
+    if isinstance(section, HasPlaces):
+        return cast(_Section, section.with_places(change))
+    fields = type(section).model_fields
+    return section.model_copy(
+        update={name: _changed(value, fields[name], change) for name, value in section if name in fields}
+    )
+
+
+def _changed(value: object, field: FieldInfo | None, change: Callable[[str], str]) -> object:
+    if isinstance(value, BaseModel):
+        return with_places(value, change)
+    if isinstance(value, Mapping):  # the agents by name
+        return {key: _changed(one, None, change) for key, one in cast(Mapping[str, object], value).items()}
+    return change(value) if isinstance(value, str) and field is not None and is_place(field) else value
 
 
 def _extra(field: FieldInfo) -> dict[str, JsonValue]:

@@ -248,6 +248,9 @@ class Trace:
     rollout trains on it."""
     left_out: tuple[LeftOut, ...] = field(default=(), compare=False, repr=False)
     """The tokens that later turns did not see. Not stored, for the same reason as `choices`."""
+    team: tuple[Verdict, ...] = field(default=(), compare=False, repr=False)
+    """The verdicts on all seats of the episode that agents play, this one included; empty without seats. Not
+    stored, for the same reason as `choices`."""
 
     @property
     def replies(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import genenv
-from bundles import EXAMPLES, made
+from bundles import EXAMPLES, fewer
 from genenv.api.environment import words
 from genenv.errors import UsageError
 from genenv.threads import run_with_own_loop as apart
@@ -181,8 +181,8 @@ def test_what_is_named_wrongly_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_environment_is_graded_from_several_threads(tmp_path: Path) -> None:
-    made(tmp_path / "desk", base=12, held_out=2)
+def test_a_environment_is_graded_from_several_threads(desk_bundle: Path, tmp_path: Path) -> None:
+    fewer(desk_bundle, tmp_path / "desk", base=12, held_out=2)
     with genenv.Environment(tmp_path / "desk") as env:
         pairs = [(task, other.oracle) for task in env.tasks for other in env.tasks[:3]]
         alone = [env.grade(*pair) for pair in pairs]
@@ -192,10 +192,10 @@ def test_a_environment_is_graded_from_several_threads(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_run_that_is_continued_is_the_one_that_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    desk_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    made(tmp_path / "desk", base=24, held_out=8)
+    fewer(desk_bundle, tmp_path / "desk", base=24, held_out=8)
     run = genenv.train(genenv.Environment("./desk"), "run", settings=SHORT, reporter=genenv.Silent())
     assert run.environment.held_out == genenv.Environment("./desk").held_out
     for wrong, said in (

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 import scripted_genenv as fakes
 from genenv.training import opening
+from sharing import Shared
 from typed import stopped_in_round_two, succeeds
 
 
@@ -25,14 +27,14 @@ def config(scripted: None, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def finished(config: Path, tmp_path: Path) -> Path:
+def finished(config: Path, shared: Shared, tmp_path: Path) -> Path:
     """A run of two rounds."""
-    succeeds("train", config, "--out", tmp_path / "run")
-    return tmp_path / "run"
+    made = shared("finished", lambda to: succeeds("train", config, "--out", to))
+    return shutil.copytree(made, tmp_path / "run")
 
 
 @pytest.fixture
-def halfway(config: Path, tmp_path: Path) -> Path:
+def halfway(config: Path, shared: Shared, tmp_path: Path) -> Path:
     """A run that was stopped in its second round."""
-    stopped_in_round_two("train", config, "--out", tmp_path / "halfway")
-    return tmp_path / "halfway"
+    made = shared("halfway", lambda to: stopped_in_round_two("train", config, "--out", to))
+    return shutil.copytree(made, tmp_path / "halfway")

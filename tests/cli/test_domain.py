@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bundles import EXAMPLES, made
+from bundles import EXAMPLES, fewer
 from genenv.chat.assistant import Reply
 from genenv.cli.app import app
 from genenv.config.run import load_config
@@ -115,8 +115,8 @@ def test_a_service_is_asked_for_real_after_that_was_said(
 
 
 @pytest.mark.long
-def test_a_person_can_attempt_a_task(tmp_path: Path) -> None:
-    made(tmp_path / "desk", base=6, held_out=1)
+def test_a_person_can_attempt_a_task(desk_bundle: Path, tmp_path: Path) -> None:
+    fewer(desk_bundle, tmp_path / "desk", base=6, held_out=1)
     env = load_environment(f"{tmp_path}/desk")
     task = next(iter(base_tasks(env, env.seeds(), seed=0).values()))
     words = ["play", f"{tmp_path}/desk", "--task", task.id]
@@ -164,9 +164,9 @@ class Told:
 
 @pytest.mark.long
 def test_an_agent_can_be_asked_and_each_call_is_shown_before_it_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    desk_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made(tmp_path / "desk", base=30, held_out=4)
+    fewer(desk_bundle, tmp_path / "desk", base=30, held_out=4)
     small = ("policy.backend=scripted", "run.rounds=0", "agent.warmup.steps=0", "environment.mode=multi")
     words = [word for one in small for word in ("--set", one)]
     succeeds("train", tmp_path / "desk" / "train.toml", "--out", tmp_path / "run", *words)

@@ -122,9 +122,7 @@ def test_what_names_no_trained_agent_is_one_sentence(
 def test_a_run_without_a_round_or_without_a_model_is_one_sentence(tmp_path: Path) -> None:
     words = ["train", "tiny", "--set", "policy.backend=scripted", "--set", "run.rounds=1", "--out"]
     succeeds(*words, tmp_path / "scripts")
-    assert "was played by scripts (policy.backend): there are no weights in it" in refused(
-        "export-agent", tmp_path / "scripts"
-    )
+    assert "is 'scripted': no weights are in that folder" in refused("export-agent", tmp_path / "scripts")
     config = tmp_path / "scripts/config.toml"
     config.write_text(config.read_text().replace('backend = "scripted"', 'backend = "local"'))
     (tmp_path / "scripts/pool.db").unlink()

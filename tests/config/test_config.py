@@ -18,7 +18,7 @@ from genenv.config.run import RunConfig, all_settings, as_tables, dump_toml, loa
 from genenv.config.tables import bundled_configs
 from genenv.curriculum.replay import Replay
 from genenv.curriculum.settings import METHOD, PRESETS, ROBUST, STEPS
-from genenv.environments import environment_config, environment_names, load_environment
+from genenv.environments import environment_config, environment_names, load_environment, shown_name
 from genenv.errors import UsageError
 from genenv.evaluation.config import evaluation_settings
 from genenv.settings import allowed
@@ -427,11 +427,61 @@ def test_places_become_absolute_in_sections_environments_and_shifts(
     assert found["policy.vllm.addresses_folder"] == str(tmp_path)
 
 
+def test_folders_of_environments_become_absolute_and_names_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("desks/one", "household"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "passages.jsonl").write_text("")
+    monkeypatch.chdir(tmp_path)
+    members: JsonObject = {
+        "rooms": {"name": "household"},
+        "desk": {"name": "desks/one", "share": 2.0},
+        "facts": {"name": "multihop_qa", "corpus": "passages.jsonl"},
+    }
+    later: JsonObject = {"members": {"facts": {"distractors": 2}}}
+    tables: JsonObject = {
+        "environment": {"name": "mixture", "members": members},
+        "shift": {"round": 2, "environment": later},
+    }
+    config = anchored(parse_config(tables))
+    found = as_tables(config)["environment"]["members"]
+    corpus = str(tmp_path / "passages.jsonl")
+    assert found["desk"] == {"name": str(tmp_path / "desks/one"), "share": 2.0}
+    assert (found["rooms"], found["facts"]["corpus"]) == ({"name": "household"}, corpus)
+    shifted = config.later_environment()
+    assert shifted is not None
+    assert shifted.model_dump()["members"] == {**found, "facts": {**found["facts"], "distractors": 2}}
+    other: JsonObject = {"members": {"rooms": {"name": "travel", "mode": "sole"}}}
+    tables = {**tables, "shift": {"round": 2, "environment": other}}
+    shifted = anchored(parse_config(tables)).later_environment()
+    assert shifted is not None
+    assert shifted.model_dump()["members"]["rooms"] == {"name": "travel", "mode": "sole"}
+    desk = anchored(parse_config({"environment": {"name": "desks/one"}}))
+    assert desk.environment.name == str(tmp_path / "desks/one")
+    assert shown_name(desk.environment.name) == "one"
+
+
 @pytest.mark.parametrize("env", environment_names())
 def test_settings_by_key_are_those_of_the_file(env: str) -> None:
     config = load_config(None, [f"environment.name={env}", "policy.chat_template_kwargs={thinking = true}"])
     assert by_key(config) == flat(as_tables(config))
     assert by_key(config)["policy.chat_template_kwargs.thinking"] is True
+
+
+def test_where_models_learn_decides_what_is_settled_for_the_machine() -> None:
+    """An agent on a backend of its own counts, and all agents on one other backend may be ahead."""
+    two: JsonObject = {
+        "policy": {"backend": "scripted", "model": "tiny"},
+        "agents": {"one": {"backend": "local"}, "two": {"backend": "local"}},
+        "simulator": {"source": "variation"},
+        "run": {"staleness": 1},
+    }
+    config = parse_config(two)
+    assert config.learns_here
+    assert resolve(config).policy.dtype != "auto"
+    with pytest.raises(UsageError, match="rounds in flight need all agents on one backend"):
+        parse_config({**two, "agents": {"one": {"backend": "local"}, "two": {}}})
 
 
 def test_other_values_are_checked_like_those_of_a_file() -> None:

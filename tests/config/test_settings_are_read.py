@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,14 @@ def names_read(source: str) -> set[str]:
     }
 
 
-READ = {
-    path.relative_to(SRC).as_posix(): names_read(path.read_text(encoding="utf-8"))
-    for path in SRC.rglob("*.py")
-    if (path.name not in DEFINITIONS or path.parent.name == "backends") and path.parent.name != "config"
-}
+@cache
+def read_by_file() -> dict[str, set[str]]:
+    return {
+        path.relative_to(SRC).as_posix(): names_read(path.read_text(encoding="utf-8"))
+        for path in SRC.rglob("*.py")
+        if (path.name not in DEFINITIONS or path.parent.name == "backends") and path.parent.name != "config"
+    }
+
 
 OWNERS = {
     "agent": ("agent/", "algorithms/", "backends/local/optimizer.py", "training/"),
@@ -73,7 +77,7 @@ SETTINGS = sorted(
 @pytest.mark.parametrize("key", SETTINGS)
 def test_every_setting_is_read_somewhere(key: str) -> None:
     section, _, name = key.rpartition(".")
-    readers = [names for path, names in READ.items() if path.startswith(OWNERS[section])]
+    readers = [names for path, names in read_by_file().items() if path.startswith(OWNERS[section])]
     assert any(name in names for names in readers), f"nothing reads {key}: use it or remove it"
 
 

@@ -23,6 +23,7 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.reader import read_identity, read_last_round
 from genenv.runs.store.store import PoolStore
 from saving import write_checkpoint
+from sharing import Shared
 
 HERE = PolicyConfig(device="cpu", threads=1, context_tokens=4096)
 USER = [{"role": "user", "content": "Send 20 euros to Zoë"}]
@@ -34,9 +35,11 @@ def answer(name: str, policy: PolicyConfig = HERE) -> tuple[str, Any]:
 
 
 @pytest.fixture
-def run(tiny: Any, tmp_path: Path) -> Path:
+def run(tiny: Any, shared: Shared, tmp_path: Path) -> Path:
     """A run whose rounds 1 and 3 have checkpoints, the agent's adapter being far from the base."""
-    return make_run(tmp_path / "run", tiny.folder(max_position_embeddings=256), tuning="lora")
+    model = tiny.folder(max_position_embeddings=256)
+    made = shared("run-of-adapters", lambda to: make_run(to, model, tuning="lora"))
+    return shutil.copytree(made, tmp_path / "run")
 
 
 def make_run(path: Path, model: Path, *, tuning: str, more: Sequence[str] = ()) -> Path:

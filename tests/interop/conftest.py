@@ -5,21 +5,26 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from bundles import made
+from bundles import fewer
 from genenv.errors import UsageError
 from genenv.interop.exported import Exported
+from sharing import Shared
 from typed import succeeds
 
 
 @pytest.fixture(scope="session")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(desk_bundle: Path, shared: Shared) -> Path:
     """A folder of environments: tools of a bundle, a game in text, and a single question."""
-    root = tmp_path_factory.mktemp("environments")
-    made(root / "desk", base=16, held_out=8)
+    return shared("environments", partial(write, desk_bundle))
+
+
+def write(desk_bundle: Path, root: Path) -> None:
+    fewer(desk_bundle, root / "desk", base=16, held_out=8)
     for env, name in (
         (f"{root}/desk", "desk_env"),
         ("programs", "programs_env"),
@@ -30,7 +35,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         except (AssertionError, UsageError):
             if env != "household":  # TextWorld may be missing
                 raise
-    return root
 
 
 @pytest.fixture

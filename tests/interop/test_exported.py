@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from bundles import made
+from bundles import fewer
 from genenv import Task
 from genenv.chat.tool_calls import read_calls
+from genenv.config.tables import dump_tables
 from genenv.environments import load_environment
 from genenv.errors import DataError, UsageError
 from genenv.gate.gate import base_tasks
@@ -74,14 +75,26 @@ def test_calls_are_replies_and_answers_name_them(written: Path) -> None:
 
 
 @pytest.mark.long
-def test_it_needs_nothing_but_its_folder(tmp_path: Path) -> None:
-    made(tmp_path / "desk", base=8, held_out=2)
-    succeeds("export-env", f"{tmp_path}/desk", "--out", tmp_path / "desk_env")
-    shutil.rmtree(tmp_path / "desk")
-    shutil.move(tmp_path / "desk_env", tmp_path / "elsewhere")
-    exported = Exported(tmp_path / "elsewhere" / "desk_env" / "data")
-    for task in exported.tasks("held_out"):
-        assert exported.env.check(task, task.oracle).success
+def test_it_needs_nothing_but_its_folder(
+    desk_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("desks/one", "desks/two"):
+        fewer(desk_bundle, tmp_path / name, base=8, held_out=2)
+    members = {"one": {"name": "desks/one"}, "two": {"name": "desks/two"}, "sums": {"name": "programs"}}
+    (tmp_path / "mix.toml").write_text(dump_tables({"environment": {"name": "mixture", "members": members}}))
+    succeeds("export-env", "desks/one", "--out", tmp_path / "desk_env")
+    succeeds("export-env", "mix.toml", "--out", tmp_path / "mix_env", "--held-out", 9)
+    small = [word for text in ("policy.backend=scripted", "run.rounds=0") for word in ("--set", text)]
+    succeeds("train", "mix.toml", *small, "--out", "run")
+    succeeds("export-env", "run", "--out", tmp_path / "run_env", "--tasks", 4, "--held-out", 3)
+    shutil.rmtree(tmp_path / "desks")
+    for name in ("desk_env", "mix_env", "run_env"):
+        shutil.move(tmp_path / name, tmp_path / "elsewhere" / name)
+        exported = Exported(tmp_path / "elsewhere" / name / name / "data")
+        assert str(tmp_path) not in (tmp_path / "elsewhere" / name / "README.md").read_text()
+        for task in exported.tasks("held_out"):
+            assert exported.env.check(task, task.oracle).success
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import json
 import random
@@ -15,7 +16,7 @@ import pytest
 
 from equal_runs import groups_of
 from genenv.environments import environment_seats, load_environment
-from genenv.environments.base import SeatedEpisode
+from genenv.environments.base import OutOfTurns, SeatedEpisode
 from genenv.environments.common import at_random
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported import textarena
@@ -43,7 +44,8 @@ def played(env: TextArena, task: Task, moves: Mapping[str, Sequence[str]]) -> Ma
 
         return ask
 
-    asyncio.run(episode.play_seats({seat: of(own) for seat, own in moves.items()}))
+    with contextlib.suppress(OutOfTurns):
+        asyncio.run(episode.play_seats({seat: of(own) for seat, own in moves.items()}))
     return episode.verdicts()
 
 
@@ -279,4 +281,16 @@ def test_check_says_where_code_cannot_play_a_seat() -> None:
     assert "no legal move" in found.stdout.replace("\n", " ")
     assert "seats that code plays" in succeeds("check", "textarena:KuhnPoker-v0", "--n", 2).stdout
     assert "seats that code plays" in succeeds("check", "guess_who", "--n", 2).stdout
+    short = ("--n", 2, "--set", "environment.max_turns=2")
+    said = succeeds("check", "textarena:TicTacToe-v0", *short).stdout.replace("\n", " ")
+    assert "episodes that end: raise environment.max_turns" in said
+    assert "episodes that end" not in succeeds("check", "textarena:TicTacToe-v0", "--n", 2).stdout
     assert "seats that code plays" not in succeeds("check", "textarena:GuessTheNumber-v0", "--n", 2).stdout
+
+
+def test_a_person_chooses_among_the_legal_moves() -> None:
+    words = ("play", "textarena:TicTacToe-v0", "--set", "environment.legal_moves=true")
+    said = run(*words, typed="[9]\n\n[4]\n\n").stdout
+    assert "possible: [0] [1] [2]" in said
+    assert "'[9]' is not possible here; choose one of the replies above" in said
+    assert said.count("possible: ") == 2

@@ -104,11 +104,11 @@ def test_a_single_question_is_graded_from_the_completion(importable: Path) -> No
 
 
 @pytest.mark.long
-def test_calls_of_a_task_of_one_reply_are_kept_for_it(tmp_path: Path) -> None:
-    from bundles import made
+def test_calls_of_a_task_of_one_reply_are_kept_for_it(desk_bundle: Path, tmp_path: Path) -> None:
+    from bundles import fewer
     from typed import succeeds
 
-    made(tmp_path / "desk", base=16, held_out=2)
+    fewer(desk_bundle, tmp_path / "desk", base=16, held_out=2)
     words = ("--out", tmp_path / "single", "--set", "environment.mode=single")
     succeeds("export-env", f"{tmp_path}/desk", *words)
     folder = tmp_path / "single" / "single" / "data"

@@ -5,25 +5,28 @@ What needs the package runs where a Python has it: this one, or that of GENENV_V
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from genenv.backends.scripted import ScriptedSampler
 from genenv.environments import close_environment, environment_config, load_environment
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import RolloutError, UsageError
 from genenv.gate.gate import base_task
 from genenv.interop.imported.verifiers import Process, Verifiers
-from genenv.types import Rejection, Task
+from genenv.rollout.driver import Player, Sampling, roll_out_seats
+from genenv.types import Group, Rejection, StopReason, Task
 from interop.conftest import opened
-from typed import refused
+from typed import refused, succeeds
 
 PYTHON = os.environ.get("GENENV_VERIFIERS_PYTHON") or sys.executable
 _HERE = "GENENV_VERIFIERS_PYTHON" in os.environ or importlib.util.find_spec("verifiers") is not None
@@ -75,6 +78,64 @@ class TwiceEnv(vf.SingleAgentEnv):
 
 
 __all__ = ["AddTaskset", "TwiceEnv"]
+"""
+PAIR = """
+import asyncio
+
+import verifiers.v1 as vf
+
+
+class Data(vf.TaskData):
+    number: int
+
+
+class GuessTask(vf.Task[Data]):
+    pass
+
+
+class Guesses(vf.Taskset[GuessTask, vf.TasksetConfig]):
+    def load(self):
+        for i in range(10):
+            yield GuessTask(Data(prompt=f"Say how to find {i}.", number=i), self.config.task)
+
+
+class PairConfig(vf.EnvConfig):
+    guesser: vf.AgentConfig = vf.AgentConfig(max_turns=3)
+    teller: vf.AgentConfig = vf.AgentConfig()
+    at_once: bool = False
+
+
+class PairEnv(vf.Env[PairConfig]):
+    async def run(self, task, agents):
+        if self.config.at_once:
+            async def later():
+                await asyncio.sleep(0.3)
+                await agents.guesser.run(task)
+
+            await asyncio.gather(agents.teller.run(task), later())
+            return
+        blank = type(task)(task.data.model_copy(update={"prompt": None}), task.config)
+        async with agents.teller.interaction(task) as teller, agents.guesser.interaction(blank) as guesser:
+            hint = await teller.turn()
+            while not hint.terminated:
+                guess = await guesser.turn(f"Hint: {hint.last_reply}")
+                if guess.terminated or guess.last_reply == str(task.data.number):
+                    break
+                hint = await teller.turn(f"It is not {guess.last_reply}.")
+
+    async def finalize(self, task, episode):
+        for trace in episode.traces:
+            last = trace.last_reply or ""
+            right = str(task.data.number)
+            found = any(t.agent.name == "guesser" and t.last_reply == right for t in episode.traces)
+            if trace.agent.name == "guesser":
+                trace.record_reward("found", float(found), 1.0)
+            else:
+                trace.record_reward("short", float(len(last) < 20), 0.25)
+                trace.record_reward("helped", float(found), 0.75)
+
+
+__all__ = ["Guesses", "PairEnv"]
 """
 
 
@@ -223,3 +284,164 @@ def test_a_process_that_ends_later_fails_the_attempts_it_had(tmp_path: Path) -> 
         process.answer(name)
     assert process.begin({"given": {}, "row": 0}) == name + 1, "another one is started"
     process.close()
+
+
+# environments of several agents
+
+
+def pair_of(folder: Path, **settings: Any) -> Verifiers:
+    (folder / "guessing_pairs").mkdir(exist_ok=True)
+    (folder / "guessing_pairs" / "__init__.py").write_text(PAIR, encoding="utf-8")
+    name = f"verifiers:{folder / 'guessing_pairs'}"
+    given = {"python": PYTHON, "base": 4, "held_out": 2, "roles": ["teller", "guesser"], **settings}
+    return cast(Verifiers, load_environment(name, environment_config(name).model_validate(given)))
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verifiers]:
+    env = pair_of(tmp_path_factory.mktemp("pairs"))
+    yield env
+    close_environment(env)
+
+
+def rolled(env: Verifiers, task: Task, scripts: Mapping[str, Any], *, rollouts: int = 2) -> dict[str, Group]:
+    sampling = Sampling(temperature=1.0, max_new_tokens=40, timeout_s=60, seed=1)
+    players = {
+        seat: Player(sampler=ScriptedSampler(script), sampling=sampling, agent=seat)
+        for seat, script in scripts.items()
+    }
+    groups = asyncio.run(roll_out_seats(cast(Any, env), players, [task], rollouts=rollouts))
+    return {group.seat: group for group in groups}
+
+
+def guesses(text: str, rng: Any) -> str:
+    """1, then 2, then 3."""
+    return str(text.count("[assistant] "))
+
+
+@needs_verifiers
+def test_the_roles_of_an_environment_are_seats_with_their_own_views_and_rewards(pairs: Verifiers) -> None:
+    assert pairs.seats == ("teller", "guesser")
+    task = task_of(pairs, row=2)
+    assert [one.content for one in task.messages] == ["Say how to find 2."]
+    found = rolled(pairs, task, {"teller": lambda text, rng: "look", "guesser": guesses})
+    teller, guesser = (found[seat].traces[0] for seat in pairs.seats)
+    assert [(one.role, one.content) for one in teller.messages] == [
+        *[("assistant", "look"), ("user", "It is not 1."), ("assistant", "look")]
+    ]
+    assert [(one.role, one.content) for one in guesser.messages] == [
+        *[("user", "Hint: look"), ("assistant", "1"), ("user", "Hint: look"), ("assistant", "2")]
+    ]
+    assert (guesser.reward, guesser.success) == (1.0, True)
+    assert (teller.reward, teller.explanation) == (1.0, "The environment gives 1 (short 0.25, helped 0.75).")
+    found = rolled(pairs, task, {"teller": lambda text, rng: "b" * 25, "guesser": lambda text, rng: "9"})
+    assert {trace.reward for group in found.values() for trace in group.traces} == {0.0}
+    assert {trace.stop_reason for group in found.values() for trace in group.traces} == {StopReason.DONE}
+
+
+@needs_verifiers
+def test_the_simulated_user_of_verifiers_is_a_seat(tmp_path: Path) -> None:
+    (tmp_path / "adding_numbers").mkdir()
+    own = TASKSET.replace('__all__ = ["AddTaskset", "TwiceEnv"]', '__all__ = ["AddTaskset"]')
+    (tmp_path / "adding_numbers" / "__init__.py").write_text(own, encoding="utf-8")
+    name = f"verifiers:{tmp_path / 'adding_numbers'}"
+    given = {"python": PYTHON, "base": 4, "held_out": 2, "vary": {"step": [1, 2]}}
+    given |= {"roles": ["user", "assistant"], "env": {"id": "user-sim"}}
+    env = cast(Verifiers, load_environment(name, environment_config(name).model_validate(given)))
+    task = task_of(env, step=2, row=5)
+    assert [one.role for one in task.messages] == ["system", "user"]
+    assert "What is 5 + 2?" in task.messages[0].content
+    asked = {"user": lambda text, rng: "###DONE###" if "7" in text else "What is 5 + 2?"}
+    found = rolled(env, task, {**asked, "assistant": lambda text, rng: "7"})
+    close_environment(env)
+    user, assistant = (found[seat].traces[0] for seat in ("user", "assistant"))
+    assert user.replies == ("What is 5 + 2?", "###DONE###")
+    assert [one.content for one in assistant.messages] == ["What is 5 + 2?", "7"]
+    assert (assistant.reward, assistant.success, user.reward) == (1.0, True, 0.0)
+
+
+@needs_verifiers
+def test_roles_that_are_asked_at_the_same_time_reply_in_turn(tmp_path: Path) -> None:
+    env = pair_of(tmp_path, env={"at_once": True, "max_concurrent_agents": 2})
+    task = task_of(env, row=4)
+    found = rolled(env, task, {"teller": lambda text, rng: "look", "guesser": lambda text, rng: "4"})
+    close_environment(env)
+    assert {seat: [one.reward for one in group.traces] for seat, group in found.items()} == {
+        "teller": [1.0, 1.0],
+        "guesser": [1.0, 1.0],
+    }
+
+
+@needs_verifiers
+def test_a_run_trains_two_agents_at_the_roles(tmp_path: Path) -> None:
+    close_environment(pair_of(tmp_path))
+    file = tmp_path / "pairs.toml"
+    file.write_text(
+        f"""
+[environment]
+name = "verifiers:{tmp_path / "guessing_pairs"}"
+python = "{PYTHON}"
+roles = ["teller", "guesser"]
+seats = {{ teller = "one", guesser = "two" }}
+base = 4
+held_out = 2
+[agents.one]
+[agents.two]
+[run]
+rounds = 1
+[agent]
+rollouts = 2
+max_new_tokens = 8
+team_weight = 0.5
+[simulator]
+contexts = 2
+source = "variation"
+[curriculum]
+base_share = 0.5
+[policy]
+backend = "scripted"
+""",
+        encoding="utf-8",
+    )
+    succeeds("train", file, "--out", tmp_path / "run")
+    line = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert line["agents/one/attempts"] == line["agents/two/attempts"] > 0
+    assert line["agent/failed_traces"] == 0
+    for old, new, sentence in (
+        ('"one", guesser', '"code", guesser', "no code plays a seat of verifiers:"),
+        ('seats = { teller = "one", guesser = "two" }', "", "in environment.seats (teller, guesser)"),
+        ('roles = ["teller", "guesser"]', 'roles = ["guesser", "teller"]', "but 'teller' is asked first in"),
+        ('roles = ["teller", "guesser"]', 'roles = ["teller"]', "names 'guesser', but"),
+        ('roles = ["teller", "guesser"]', 'roles = ["teller", "guesser", "judge"]', "the seat 'judge' of"),
+    ):
+        text = file.read_text(encoding="utf-8")
+        assert old in text
+        (tmp_path / "bad.toml").write_text(text.replace(old, new), encoding="utf-8")
+        assert sentence in refused("train", tmp_path / "bad.toml", "--out", tmp_path / "bad")
+
+
+@needs_verifiers
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"roles": []}, "It is played by 2 agents: name the roles that are seats in environment.roles"),
+        ({"roles": ["teller"]}, r"give each other one a model and a client in environment\.env \(guesser\)"),
+        ({"roles": ["teller", "judge"]}, "It has no role 'judge'; its roles are guesser, teller"),
+        ({"roles": ["teller", "guesser", "teller"]}, "environment.roles names teller twice"),
+        ({"env": {"guesser": "x"}}, r"a table, but environment\.env\.guesser is none"),
+        ({"env": {"guesser": {"model": "x"}}}, "guesser is a seat .* and has a model or a client"),
+    ],
+)
+def test_roles_that_do_not_fit_are_a_sentence(tmp_path: Path, settings: Any, sentence: str) -> None:
+    env = pair_of(tmp_path, **settings)
+    with pytest.raises(UsageError, match=sentence):
+        env.seeds()
+    close_environment(env)
+
+
+@needs_verifiers
+def test_no_code_plays_a_role(pairs: Verifiers) -> None:
+    with pytest.raises(
+        UsageError, match="no code plays guesser of guessing_pairs: give this seat an agent in"
+    ):
+        rolled(pairs, task_of(pairs, row=2), {"teller": lambda text, rng: "look"})

@@ -69,6 +69,10 @@ def test_a_simulator_that_sets_parameters_anyway_needs_one_warm_up(tmp_path: Pat
         (("--offline", "many"), "--offline takes numbers of tasks, such as 957,1777, not 'many'"),
         (("--offline", "0"), "--offline takes numbers of tasks"),
         (("--set", "simulator.source=variation"), "simulator.source is 'variation', but a model writes"),
+        (("--limit", 3), "--limit and --data go with --benchmarks"),
+        (("--benchmarks", "bfcl", "--set", "policy.backend=scripted"), "but policy.backend is 'scripted'"),
+        (("--benchmarks", "held-out"), "'held-out', which our table has as columns already"),
+        (("--benchmarks", "bflc"), "unknown benchmark 'bflc'; did you mean 'bfcl'?"),
         (("--set", "run.eval_every=0"), "run.eval_every is 0, so nothing would be measured"),
         (("--set", "simulator.variations=8"), "per_seed is 5, but a context takes 8 variations"),
     ],
@@ -119,6 +123,22 @@ def test_figures_have_the_papers_values_where_they_are_known() -> None:
     assert drawn is not None
     assert "the paper: 0.524 at last" in str(drawn["said"])
     assert along_rounds(runs, "tasks/text_tokens", "Length", "", marks={"the paper": 137.0}) is None
+
+
+@pytest.mark.long
+def test_agents_are_measured_on_benchmarks_once_and_stand_in_a_table_of_their_own(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    settings = [word for one in (*SMALL[:-1], "agent.warmup.steps=2") for word in ("--set", one)]
+    asked = ["reproduce", CONFIG, *settings, "--rows", "base", "--seeds", 1, "--out", out]
+    asked += ["--benchmarks", "bfcl", "--limit", 2]
+    assert "agent 2 of 2: base, seed 0, on bfcl" in succeeds(*asked).stderr
+    again = succeeds(*asked, "--resume")
+    assert "on bfcl" not in again.stderr
+    text = (out / "reproduce.md").read_text()
+    assert "scored as in the paper; items: BFCL 2." in text
+    for row in ("before training", "base"):
+        assert re.search(rf"^\| {row} \| [\d.]+ \| [\d.]+ \| 1 \|$", text, re.MULTILINE)
+    assert "on bfcl" in succeeds(*asked[:-1], 3, "--resume").stderr
 
 
 @pytest.mark.long

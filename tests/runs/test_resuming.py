@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -17,6 +18,7 @@ from genenv.config.run import RunConfig, all_settings, load_config
 from genenv.environments import environment_names
 from genenv.settings import is_place
 from genenv.training import opening
+from sharing import Shared
 from typed import refused, run, succeeds
 
 
@@ -39,11 +41,11 @@ def config(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def mine(config: Path, tmp_path: Path) -> Path:
+def mine(config: Path, shared: Shared, tmp_path: Path) -> Path:
     """A run of one round that was started with other settings than its CONFIG's."""
     overrides = ["--set", "policy.model=some/model", "--set", "curriculum.alpha=0.6"]
-    succeeds("train", config, *overrides, "--out", tmp_path / "mine")
-    return tmp_path / "mine"
+    made = shared("resumed", lambda to: succeeds("train", config, *overrides, "--out", to))
+    return shutil.copytree(made, tmp_path / "mine")
 
 
 def longer(count: int) -> list[str]:
@@ -51,6 +53,30 @@ def longer(count: int) -> list[str]:
 
 
 # which settings
+
+
+@pytest.mark.long
+def test_a_run_goes_on_from_anywhere_and_where_its_tools_have_moved(
+    desk_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(desk_bundle, tmp_path / "desks" / "one")
+    small = ["policy.backend=scripted", "run.eval_every=0", "environment.name=desks/one"]
+    (tmp_path / "base.toml").write_text("")
+    words = [word for text in small for word in ("--set", text)]
+    start = ["train", "base.toml", *words, "--out", tmp_path / "run"]
+    succeeds(*start, *longer(1))
+    succeeds(*start, *longer(2), "--resume")
+    (tmp_path / "desks").rename(tmp_path / "moved")
+    on = ["train", "--resume", "--out", tmp_path / "run", *longer(3)]
+    said = refused(*on)
+    assert f"was {tmp_path / 'desks' / 'one'}, where nothing is now" in said
+    assert "--set environment.name=FOLDER" in said
+    assert "where nothing is now" in refused(*on, "--set", "environment.name=household")
+    succeeds(*on, "--set", "environment.name=moved/one")
+    monkeypatch.chdir("/")
+    succeeds("train", "--resume", "--out", tmp_path / "run", *longer(4))
+    assert rounds(tmp_path / "run") == 4
 
 
 def test_a_run_needs_no_config_to_go_on(mine: Path) -> None:
@@ -142,6 +168,14 @@ VALUES = {
     "policy.vllm.sleep": False,
     "policy.vllm.tries": 3,
     "policy.vllm.at_once": 8,
+    "simulator.endpoint.concurrency": 2,
+    "simulator.endpoint.requests_per_minute": 60.0,
+    "simulator.endpoint.retries": 1,
+    "simulator.endpoint.timeout_s": 7.0,
+    "simulator.endpoint.key_variable": "OTHER_KEY",
+    "simulator.endpoint.price_in": 1.0,
+    "simulator.endpoint.price_out": 2.0,
+    "simulator.endpoint.max_cost": 3.0,
 }
 
 
@@ -154,7 +188,8 @@ def test_settings_that_change_no_result_take_effect(mine: Path, config: Path, as
         text = config.read_text(encoding="utf-8")
         for key, value in changes.items():
             section, _, name = key.rpartition(".")
-            if section in ("logging", "shift", "policy.tinker", "policy.vllm") and f"[{section}]" not in text:
+            own = ("logging", "shift", "policy.tinker", "policy.vllm", "simulator.endpoint")
+            if section in own and f"[{section}]" not in text:
                 text += f"\n[{section}]\n"
             text = text.replace(f"[{section}]\n", f"[{section}]\n{name} = {json.dumps(value)}\n")
         config.write_text(text.replace("\nrounds = 1\n", "\n"), encoding="utf-8")

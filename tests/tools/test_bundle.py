@@ -32,15 +32,8 @@ from genenv.types import JsonObject, Lineage, Origin, Rejection, RejectReason, T
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("bundles") / "desk"
-    made(path, base=60, held_out=20)
-    return path
-
-
-@pytest.fixture(scope="module")
-def env(folder: Path) -> Iterator[Tools]:
-    found = load_environment(str(folder))
+def env(desk_bundle: Path) -> Iterator[Tools]:
+    found = load_environment(str(desk_bundle))
     assert isinstance(found, Tools)
     yield found
     found.world.close()
@@ -52,8 +45,8 @@ def tasks(env: Tools) -> dict[str, Task]:
 
 
 @pytest.mark.long
-def test_how_tools_can_be_called_is_found_out_by_calling_them(folder: Path) -> None:
-    graph = Bundle.open(folder).graph
+def test_how_tools_can_be_called_is_found_out_by_calling_them(desk_bundle: Path) -> None:
+    graph = Bundle.open(desk_bundle).graph
     ways = {name: dict(recipe.ways) for name, recipe in graph.recipes.items()}
     assert ways["refund_order"] == {"order_id": "orders.#", "amount": "new"}  # a reason leaves no trace
     assert ways["close_ticket"] == {"ticket_id": "tickets.#", "resolution": "new"}
@@ -276,10 +269,10 @@ def test_what_a_file_imports_and_reads_beside_it_comes_along(tmp_path: Path) -> 
     ],
 )
 def test_a_damaged_bundle_is_one_sentence(
-    folder: Path, tmp_path: Path, file: str, text: str, said: str
+    desk_bundle: Path, tmp_path: Path, file: str, text: str, said: str
 ) -> None:
     broken = tmp_path / "broken"
-    shutil.copytree(folder, broken)
+    shutil.copytree(desk_bundle, broken)
     (broken / file).write_text(text)
     with pytest.raises(GenenvError) as caught:
         opened(broken)
@@ -295,9 +288,9 @@ def opened(folder: Path) -> tuple[object, ...]:
     return base_tasks(env, env.seeds(), seed=0), env.graph, env.wordings
 
 
-def test_own_wordings_are_used_where_their_blanks_fit(folder: Path, tmp_path: Path) -> None:
+def test_own_wordings_are_used_where_their_blanks_fit(desk_bundle: Path, tmp_path: Path) -> None:
     edited = tmp_path / "edited"
-    shutil.copytree(folder, edited)
+    shutil.copytree(desk_bundle, edited)
     (edited / "wordings.toml").write_text('refund_order = ["pay back {amount} dollars for {order_id}"]\n')
     env = load_environment(str(edited))
     assert isinstance(env, Tools)
@@ -306,8 +299,8 @@ def test_own_wordings_are_used_where_their_blanks_fit(folder: Path, tmp_path: Pa
     assert any("ay back " in text and ' dollars for "O-' in text for text in texts)
 
 
-def test_a_mode_of_single_replies_has_no_task_of_several_turns(folder: Path) -> None:
-    env = Tools(ToolsConfig(mode="single"), folder)
+def test_a_mode_of_single_replies_has_no_task_of_several_turns(desk_bundle: Path) -> None:
+    env = Tools(ToolsConfig(mode="single"), desk_bundle)
     tasks = base_tasks(env, env.seeds(), seed=0).values()
     assert tasks
     assert {task.payload["mode"] for task in tasks} == {"single"}
@@ -357,8 +350,8 @@ def test_what_is_said_of_a_bundles_tools_and_how_its_tasks_use_them(env: Tools) 
 
 
 @pytest.mark.long
-def test_a_bundle_says_which_tasks_its_settings_leave_out(folder: Path) -> None:
-    whole, single = Tools(folder=folder), Tools(ToolsConfig(mode="single", most_calls=2), folder)
+def test_a_bundle_says_which_tasks_its_settings_leave_out(desk_bundle: Path) -> None:
+    whole, single = Tools(folder=desk_bundle), Tools(ToolsConfig(mode="single", most_calls=2), desk_bundle)
     assert whole.omitted is None
     said = single.omitted
     assert said is not None
@@ -373,9 +366,9 @@ def test_a_bundle_says_which_tasks_its_settings_leave_out(folder: Path) -> None:
     single.world.close()
 
 
-def test_the_settings_that_come_with_a_bundle_train_on_all_of_its_tasks(folder: Path) -> None:
-    config = load_config(folder / "train.toml", [f"environment.name={folder}"])
-    env = load_environment(str(folder), config.environment.settings)
+def test_the_settings_that_come_with_a_bundle_train_on_all_of_its_tasks(desk_bundle: Path) -> None:
+    config = load_config(desk_bundle / "train.toml", [f"environment.name={desk_bundle}"])
+    env = load_environment(str(desk_bundle), config.environment.settings)
     assert isinstance(env, Tools)
     tasks = base_tasks(env, env.seeds(), seed=0).values()
     assert (len(tasks), len(env.held_out()), env.omitted) == (60, 20, None)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundles import call, made
+from bundles import call, fewer
 from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks, examined
 from genenv.tools.bundle import Bundle, Starts, ToolCircles, companions
@@ -248,10 +248,10 @@ def test_a_class_that_comes_with_the_package_is_called_in_this_process() -> None
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(desk_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The desk, of which two tools can pass for each other and one is asked for without a value."""
     path = tmp_path_factory.mktemp("bundles") / "desk"
-    made(path, base=24, held_out=12)
+    fewer(desk_bundle, path, base=24, held_out=12)
     about = (path / "bundle.toml").read_text()
     alike = 'alike = [["close_ticket", "cancel_order"]]\n'
     (path / "bundle.toml").write_text(about.replace("[source]", f"{alike}\n[source]", 1))

@@ -26,7 +26,7 @@ from genenv.gate.gate import examined
 from genenv.progress import Silent, Stage
 from genenv.tools.bundle import Bundle
 from genenv.tools.generate.drawing import Drawn
-from genenv.tools.generate.make_bundle import Wanted, make, readme, summary, warnings
+from genenv.tools.generate.make_bundle import Made, Wanted, make, readme, summary, warnings
 from genenv.tools.worlds.origins import PythonOrigin
 from typed import succeeds
 
@@ -276,8 +276,10 @@ def test_an_interrupt_says_what_is_kept(
         assert 0 < len(Bundle.open(folder).base) < 30
 
 
-def test_the_terminal_shows_all_of_a_short_readme_and_counts_a_long_one(tmp_path: Path) -> None:
-    few = made(tmp_path / "desk", base=8, held_out=4)
+def test_the_terminal_shows_all_of_a_short_readme_and_counts_a_long_one(desk_bundle: Path) -> None:
+    bundle = Bundle.open(desk_bundle)
+    sources = {name: dict.fromkeys(one.ways, "by name") for name, one in bundle.graph.recipes.items()}
+    few = Made(bundle=bundle, left_out={}, graph=bundle.graph, network=False, found_by=sources)
     assert summary(few) == readme(few)
     many = replace(few, left_out={f"tool_{n}": f"reason {n}" for n in range(20)})
     shown = summary(many)

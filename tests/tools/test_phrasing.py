@@ -7,12 +7,12 @@ import random
 import re
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bundles import made
 from genenv.tools.bundle import toml_key, wordings_toml
 from genenv.tools.discover.recipes import Graph, Recipe
 from genenv.tools.environment import Tools
@@ -35,10 +35,8 @@ REFUND = ("order_id", "amount")
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
-    folder = tmp_path_factory.mktemp("bundles") / "desk"
-    made(folder, base=24, held_out=8)
-    env = Tools(ToolsConfig(most_calls=8), folder)
+def desk(desk_bundle: Path) -> Iterator[Tools]:
+    env = Tools(ToolsConfig(most_calls=8), desk_bundle)
     yield env
     env.world.close()
 

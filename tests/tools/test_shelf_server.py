@@ -1,6 +1,8 @@
 """Tools that work in one folder of many, over real git: which it is, is found out by calling them.
 
 `shelf_server.py` keeps drafts as branches. No file shows their names, and what git keeps is hidden.
+Finding out how its tools can be called takes many processes of git, so that those tests are `long`;
+`test_told.py` asks the same of tools in this process.
 """
 
 from __future__ import annotations
@@ -11,15 +13,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from bundles import EXAMPLES, call
 from genenv.gate.gate import examined
 from genenv.progress import Silent
-from genenv.tools.bundle import Bundle
+from genenv.tools.bundle import Bundle, graph_json
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import CallStats, Graph, draw_arguments
 from genenv.tools.environment import Tools
@@ -27,6 +31,7 @@ from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.worlds.base import Call, Played
 from genenv.tools.worlds.mcp.origin import McpOrigin
 from genenv.tools.worlds.mcp.world import McpWorld, Running
+from sharing import Shared
 
 GIT = shutil.which("git")
 pytestmark = pytest.mark.skipif(GIT is None, reason="git is not installed")
@@ -34,7 +39,7 @@ pytestmark = pytest.mark.skipif(GIT is None, reason="git is not installed")
 COMMAND = (sys.executable, "-S", str(EXAMPLES / "shelf_server.py"))
 OTHERS = {"attic", "letters", "letters/old", "zoo", "."}
 """Folders without a repository."""
-SHELVES = (pytest.param("work", marks=pytest.mark.long), "zoo/deep")
+SHELVES = ("work", "zoo/deep")
 """Where the repository is: its place among the others' names, and how deep it lies, do not matter."""
 
 
@@ -58,7 +63,7 @@ def filled(files: Path, shelf: str) -> Path:
         (files / name / "note.txt").write_text(name)
     (files / shelf / "pages.txt").write_text("One page\n")
     for words in (
-        ("init", "-q", "-b", "main"),
+        ("init", "-q", "--template=", "-b", "main"),
         ("config", "user.name", "Ada"),
         ("config", "user.email", "ada@example.com"),
         ("add", "pages.txt"),
@@ -75,12 +80,17 @@ def opened(files: Path) -> McpWorld:
 
 
 @pytest.fixture(scope="module", params=SHELVES)
-def explored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Explored]:
-    files = filled(tmp_path_factory.mktemp("files"), request.param)
-    world = opened(files)
-    explorer = Explorer(world, random.Random(0))
-    yield Explored(request.param, files, world, explorer, explorer.explore())
-    world.close()
+def explored(request: pytest.FixtureRequest, shared: Shared) -> Iterator[Explored]:
+    shelf: str = request.param
+
+    def explore(to: Path) -> None:
+        with closing(opened(filled(to / "files", shelf))) as world:
+            (to / "graph.json").write_text(graph_json(Explorer(world, random.Random(0)).explore()))
+
+    folder = shared(f"shelf-{shelf.replace('/', '-')}", explore)
+    with closing(opened(folder / "files")) as world:
+        graph = TypeAdapter(Graph).validate_json((folder / "graph.json").read_text())
+        yield Explored(shelf, folder / "files", world, Explorer.of(world, graph, random.Random(0)), graph)
 
 
 @pytest.fixture
@@ -106,6 +116,7 @@ def test_all_tools_succeed_though_one_folder_of_six_will_do(explored: Explored) 
     assert writes == {"begin_draft", "open_draft", "add_page"}
 
 
+@pytest.mark.long
 def test_folders_that_always_failed_are_known_and_the_one_that_succeeds_is_not_among_them(
     explored: Explored,
 ) -> None:
@@ -114,6 +125,7 @@ def test_folders_that_always_failed_are_known_and_the_one_that_succeeds_is_not_a
         assert set(recipe.fails["folder"]) <= OTHERS
 
 
+@pytest.mark.long
 def test_the_folder_that_succeeds_is_drawn_far_more_often_than_by_chance(explored: Explored) -> None:
     """Some are drawn from all still: another folder may be one by then."""
     held, rng = explored.explorer.held(()), random.Random(2)
@@ -132,6 +144,7 @@ def test_the_folder_that_succeeds_is_drawn_far_more_often_than_by_chance(explore
     assert 0.6 < share(informed=True) < 0.95
 
 
+@pytest.mark.long
 def test_names_that_no_file_shows_are_asked_of_the_tool_that_lists_them(explored: Explored) -> None:
     recipe = explored.graph.recipes["open_draft"]
     assert recipe.ways["draft"] == "list_drafts().#"

@@ -5,28 +5,31 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from bundles import made
 from genenv.backends.scripted import ScriptedSampler
 from genenv.environments.base import SeatView
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.gate.gate import base_tasks, examined
+from genenv.progress import Silent
 from genenv.rollout.driver import Player, Sampling, demonstration, roll_out_seats
 from genenv.tools.bundle import Bundle
 from genenv.tools.bundle_check import check_tools
 from genenv.tools.check import UNKNOWN
 from genenv.tools.environment import Tools, parameters_of
+from genenv.tools.generate.make_bundle import Asked, redraw
 from genenv.tools.language.wording import asks_for
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
 from genenv.tools.tool_calling.environment import ToolCalling
 from genenv.tools.worlds.base import Tool
 from genenv.types import Json, JsonObject, Lineage, Origin, Rejection, Task
+from sharing import Shared
 
 ASK = "Which order do you mean?"
 CANCEL = 'cancel_order(order_id="O-5003")'
@@ -42,10 +45,16 @@ REFUND = Tool(
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("bundles") / "desk"
-    made(path, base=16, held_out=4, user_answers=True)
-    return path
+def folder(desk_bundle: Path, shared: Shared) -> Path:
+    """The desk, of which the user omits a value in some tasks."""
+
+    def make(path: Path) -> None:
+        shutil.copytree(desk_bundle, path)
+        about = (path / "bundle.toml").read_text()
+        (path / "bundle.toml").write_text(about.replace("user_answers = false", "user_answers = true"))
+        redraw(path, Asked(base=16, held_out=4), examined, Silent())
+
+    return shared("desk-of-user-answers", make)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 pytest.importorskip("openai", reason="the openai client is not installed: pip install 'genenv[api]'")
 
 import genenv
-from bundles import made
+from bundles import fewer
 from endpoints import Answer, Server, refused, said
 from genenv.errors import GenenvError, UsageError
 from genenv.gate.gate import base_tasks, examined
@@ -79,10 +79,8 @@ GOOD = {
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bundles") / "desk"
-    made(folder, base=24, held_out=8)
-    return folder
+def desk(desk_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fewer(desk_bundle, tmp_path_factory.mktemp("bundles") / "desk", base=24, held_out=8)
 
 
 @pytest.fixture

@@ -192,8 +192,8 @@ def test_pages_of_the_viewer_name_the_agents(whole: Path) -> None:
     assert {task.tried for task in held_out_tasks} == {2}
 
 
-def _no_texts(ids: Sequence[int]) -> list[str]:
-    return [""] * len(ids)
+def _no_texts(agent: str) -> tasks.Texts:
+    return lambda ids: [""] * len(ids)
 
 
 INSTANTS = {

@@ -269,6 +269,22 @@ def test_a_bandit_over_drawn_tasks_chooses_before_the_gate_and_goes_on_where_it_
     assert len(found["whole"]) == 8
 
 
+@pytest.mark.parametrize(("per_seed", "candidates"), [(0, 24), (4, 4)])
+def test_there_are_as_many_candidates_as_asked_for_though_seeds_are_fewer(
+    tmp_path: Path, per_seed: int, candidates: int
+) -> None:
+    """Specs that are written once for each seed are no more than the seeds of a round."""
+    small = ["environment.base_tasks=4", "environment.held_out_tasks=2", "simulator.contexts=4"]
+    small += ["curriculum.candidates=6", "run.rounds=1", "run.eval_every=0", "agent.rollouts=2"]
+    small += [f"simulator.per_seed={per_seed}"] if per_seed else []
+    words = [word for text in small for word in ("--set", text)]
+    succeeds("train", "pendulum", "--variant", "variation+history", *words, "--out", tmp_path / "run")
+    with PoolStore.open(RunFolder.open(tmp_path / "run").pool, create=False) as store:
+        metrics = store.metrics(1)
+    assert metrics["tasks/new"] <= 4
+    assert candidates // 2 < metrics["probe/candidates"] <= candidates  # some no controller solves
+
+
 @pytest.mark.long
 def test_tasks_whose_attempts_agree_are_replaced_while_there_are_candidates(tmp_path: Path) -> None:
     settings = {"candidates": 3, "candidate_choice": "attempted", "base_share": 0.5, "review_share": 0.0}

@@ -157,7 +157,10 @@ def test_the_viewer_says_that_a_rollout_only_scored_its_task(tmp_path: Path) -> 
     run = Runs(tmp_path).find("run")
     for group, expected in ((marked, True), (base, False)):
         page = reading(
-            run, lambda db, g=group: tasks.trace_page(db, g.traces[0].id, lambda ids: [""] * len(ids), str)
+            run,
+            lambda db, g=group: tasks.trace_page(
+                db, g.traces[0].id, lambda _: lambda ids: [""] * len(ids), str
+            ),
         )
         assert page.scored_only is expected
     page = reading(run, lambda db: tasks.task_page(db, marked.task.id, 1, family=None))

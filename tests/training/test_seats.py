@@ -125,6 +125,35 @@ def test_advantages_are_within_a_seat() -> None:
     assert len({round(sum(t.reward for t in one.valid), 6) for one in groups}) > 1
 
 
+def test_the_verdicts_on_all_seats_of_agents_come_with_each_trajectory() -> None:
+    """Also that on a seat that was never asked; not that on a seat of code, or where the episode broke."""
+    groups = sampled({"asker": lambda text, rng: rng.choice("1a"), "answerer": answers}, rollouts=8)
+    for group in groups:
+        place = ["asker", "answerer"].index(group.seat)
+        for trace in group.traces:
+            own, (asker, answerer) = trace.team[place], trace.team
+            assert (own.reward, own.success) == (trace.reward, trace.success)
+            if trace.id.split("/asker@")[0] != trace.id and trace.replies[0] == "a":  # the answerer waits
+                assert (answerer.success, answerer.reward) == (False, asker.success / 2)
+    (alone, *_) = sampled({"asker": asks})
+    assert [[one.reward for one in trace.team] for trace in alone.traces] == [
+        [trace.reward] for trace in alone.traces
+    ]
+    cut = sampled({"asker": asks, "answerer": lambda text, rng: "yes, of course"}, tokens=4)
+    assert {one.reward for group in cut for trace in group.traces for one in trace.team} == {0.0}
+
+
+def test_the_advantages_of_a_seat_mix_its_own_reward_with_the_mean_of_all_seats() -> None:
+    """Askers name a person at once: 1 for them if it is right and 1/2 for the answerer, who is not asked."""
+    groups = sampled({"asker": lambda text, rng: rng.choice("abcd"), "answerer": answers}, rollouts=16)
+    config = GrpoConfig(advantage="centred", team_weight=0.5)
+    asker = next(one for one in groups if one.seat == "asker" and 0 < one.successes < 16)
+    batch = grpo_credit([asker], {}, config, temperature=1.0)
+    p = asker.successes / 16  # own: right - p; team: (right + right / 2) / 2 = 0.75 right, less 0.75 p
+    given = [datum.advantages[0] for datum in batch.data if datum.advantages]
+    assert given == pytest.approx([0.875 * (one.success - p) for one in asker.traces])
+
+
 def test_a_seat_whose_reply_is_cut_off_has_failed_and_the_others_do_not_count() -> None:
     groups = sampled({"asker": asks, "answerer": lambda text, rng: "yes, of course"}, tokens=4)
     assert {one.stop_reason for one in groups[0].traces} == {StopReason.ERROR}
@@ -275,7 +304,7 @@ def test_the_page_of_a_trajectory_shows_its_seat_and_its_own_prompt(whole: Path,
         page = reading(
             run,
             lambda db, id_=of_seat.id: tasks.trace_page(
-                db, id_, lambda ids: [""] * len(ids), run.advantage_of
+                db, id_, lambda agent: lambda ids: [""] * len(ids), run.advantage_of
             ),
         )
         seat = {"seeker": "asker", "truth": "answerer"}[agent]
@@ -417,6 +446,16 @@ def replace_agent(config: Any, name: str, **changes: object) -> Any:
         ("[agents.seeker]", "[agents.code]\n[agents.seeker]", "an agent is called 'code'"),
         ("[agents.seeker]", "[agents.seeker]\nrollouts = 2", "rollouts each, not truth 4, seeker 2"),
         ("[curriculum]", "[curriculum]\nshare_tasks = false", "are not compared with each other"),
+        (
+            "[agents.seeker]",
+            '[agents.seeker]\nteam_weight = 0.5\nalgorithm = "rft"',
+            "agents.seeker.team_weight is 0.5, but the algorithm rft has no advantages of groups",
+        ),
+        (
+            "lr = 1e-3",
+            "team_weight = 1.5",
+            "setting 'agents.truth.team_weight' is 1.5; allowed: number, >= 0, <= 1",
+        ),
         ("seats = {", "seats = 3 #", "setting 'environment.seats' is 3; allowed: table"),
         ('name = "guess_who"', 'name = "programs"', "unknown setting"),
         ("persons = [3, 4]", "persons = [4, 3]", "persons must be a least and a most, not [4, 3]"),
@@ -435,6 +474,17 @@ def test_an_environment_without_seats_says_so(tmp_path: Path) -> None:
     assert "the environment programs has no seats" in refused(
         "train", tmp_path / "bad.toml", "--out", tmp_path / "run"
     )
+
+
+@pytest.mark.parametrize("seats", ["", 'seats = { asker = "agent", answerer = "code" }\n'])
+def test_a_weight_of_the_team_without_a_team_is_refused(tmp_path: Path, seats: str) -> None:
+    text = ONE.replace('name = "guess_who"\n', 'name = "guess_who"\n' + seats)
+    (tmp_path / "bad.toml").write_text(text, encoding="utf-8")
+    said = refused(
+        "train", tmp_path / "bad.toml", "--out", tmp_path / "run", "--set", "agent.team_weight=0.5"
+    )
+    assert "agent.team_weight is 0.5, but there is no team: give two or more seats to agents" in said
+    assert not (tmp_path / "run").exists()
 
 
 def test_other_seats_than_a_run_has_are_refused_and_nothing_is_lost(whole: Path) -> None:

@@ -11,21 +11,25 @@ import pytest
 import scripted_genenv as fakes
 from genenv.training import opening
 from genenv.viewer.pages import Viewer
+from sharing import Shared
 from typed import succeeds
 from viewer_browser import BROWSER
 from viewer_runs import HOSTILE, Reader, write_run
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(shared: Shared) -> Path:
     """A run of `genenv train` with scripted players: three rounds on tools."""
-    place = tmp_path_factory.mktemp("place")
-    (place / "settings.toml").write_text(fakes.SETTINGS.format(rounds=3), encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        fakes.few_base_data(patch)
-        patch.setattr(opening, "load_players", fakes.scripted_players)
-        succeeds("train", place / "settings.toml", "--out", place / "runs" / "trained")
-    return place / "runs" / "trained"
+
+    def make(place: Path) -> None:
+        place.mkdir()
+        (place / "settings.toml").write_text(fakes.SETTINGS.format(rounds=3), encoding="utf-8")
+        with pytest.MonkeyPatch.context() as patch:
+            fakes.few_base_data(patch)
+            patch.setattr(opening, "load_players", fakes.scripted_players)
+            succeeds("train", place / "settings.toml", "--out", place / "runs" / "trained")
+
+    return shared("place-of-a-trained-run", make) / "runs" / "trained"
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 import genenv.tools.cli.chat as module
-from bundles import made
+from bundles import fewer
 from genenv.chat.assistant import Reply
 from genenv.config.run import dump_toml, load_config
 from genenv.gate.gate import base_tasks
@@ -108,10 +108,10 @@ def write(folder: Path, *settings: str) -> tuple[Path, list[Task]]:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[Task]]]:
+def runs(desk_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[Task]]]:
     """A run on own tools, and one on programs."""
     root = tmp_path_factory.mktemp("chat")
-    made(root / "desk", base=16, held_out=2)
+    fewer(desk_bundle, root / "desk", base=16, held_out=2)
     own = (f'environment.name="{root / "desk"}"', "environment.mode=multi")
     tasks = {"desk": write(root / "runs" / "desk", *own)[1]}
     tasks["programs"] = write(root / "runs" / "programs", "environment.name=programs")[1]

@@ -257,6 +257,7 @@ def test_the_shares_of_a_map_are_those_of_the_tasks_that_they_open(trained: Path
 
 def test_trajectories_of_control_are_drawn(tmp_path: Path, serve: Any) -> None:
     smaller = ("run.rounds=1", "simulator.contexts=2", "agent.rollouts=2", "run.eval_every=0")
+    smaller += ("environment.base_tasks=8", "environment.held_out_tasks=3")
     words = [word for one in smaller for word in ("--set", one)]
     succeeds("train", "pendulum", *words, "--out", tmp_path / "run")
     with PoolStore.open(tmp_path / "run" / "pool.db", create=False) as store:
@@ -701,10 +702,15 @@ def test_a_trajectory_shows_its_difference_and_its_advantage(tmp_path: Path, ser
     assert "1 other text." in wrong
     assert "≠ other text 4 plain 5 plain" in wrong
     assert "▼ Every token has advantage −0.250" in wrong
-    folder.config.write_text(
-        folder.config.read_text(encoding="utf-8").replace("centred", "own:function"), encoding="utf-8"
-    )
-    assert "advantage" not in text_of(reader.page(address("demo", "trace", id="task-1 plain/0")))
+    shown = folder.config.read_text(encoding="utf-8")
+    for elsewhere in (
+        shown.replace("centred", "own:function"),
+        f'{shown}advantage_of = "success"\n',
+        f"{shown}team_weight = 0.5\n",
+        f"{shown}[agents.other]\n[agents.agent]\nteam_weight = 0.5\n",
+    ):
+        folder.config.write_text(elsewhere, encoding="utf-8")
+        assert "advantage" not in text_of(reader.page(address("demo", "trace", id="task-1 plain/0")))
 
 
 def test_rollouts_that_only_scored_a_task_have_no_advantage(tmp_path: Path, serve: Any) -> None:

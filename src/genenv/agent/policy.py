@@ -17,13 +17,14 @@ from genenv.algorithms.advantages import imitate
 from genenv.algorithms.datum import Datum, Trainer, UpdateBatch
 from genenv.algorithms.settings import GrpoConfig, OptimizerConfig, Steps, WarmupConfig
 from genenv.algorithms.update import learn, lr_scale
+from genenv.backends.settings import BackendName, EndpointConfig
 from genenv.environments.base import Environment, SeatView
 from genenv.errors import GenenvError, UsageError
 from genenv.rollout.driver import NO_ROOM, Player, Sampling, demonstration, roll_out
 from genenv.rollout.driver import roll_out_seats as roll_out_players
 from genenv.sampling import Sampler
 from genenv.seeding import stream
-from genenv.settings import PLACE, Settings
+from genenv.settings import PLACE, Address, Settings
 from genenv.types import AGENT, Group, Origin, Task, Trace
 
 
@@ -88,11 +89,18 @@ class NamedAgentConfig(AgentConfig, frozen=True):
     checkpoint: str | None = Field(default=None, min_length=1)
     """First weights of this agent, those of an agent in a checkpoint of another run: `RUN`, `RUN@ROUND`,
     `RUN:NAME` or `RUN@ROUND:NAME`. It then has no warm-up."""
+    backend: BackendName | None = None
+    """What samples and trains this agent; default: `policy.backend`."""
+    address: Address | None = Field(default=None, min_length=1)
+    """Instead of weights, a model behind an OpenAI-compatible endpoint, `BASE_URL#MODEL`. It is frozen:
+    `train` must be false."""
+    endpoint: EndpointConfig = Field(default_factory=EndpointConfig)
+    """How requests are sent to that model; the settings are those of `[simulator.endpoint]`."""
 
     @property
     def warms_up(self) -> bool:
-        """Whether there are supervised steps before the first round: not on the weights of another run."""
-        return self.checkpoint is None and self.warmup.steps > 0
+        """Whether there are supervised steps before the first round: not on weights from elsewhere."""
+        return self.checkpoint is None and self.address is None and self.warmup.steps > 0
 
 
 class Agent:

@@ -4,6 +4,9 @@
     A_i = (r_i - mean(r)) / std(r)   "normalised"  (GRPO, arXiv:2402.03300)
     A_i = (r_i - mean(r)) / mean(r)  "max_rl"      (maximum-likelihood RL, arXiv:2602.02710)
 
+Where agents play several seats of an episode, a group has the rollouts of one seat, and `team_weight` mixes
+its own advantages with those of the team (`team_advantages`).
+
 Every sampled token of rollout i has advantage A_i. All tokens of an update have the same weight ("token"), or
 all rollouts have ("sequence"). "constant" is that of Dr. GRPO: no division by a rollout's length.
 
@@ -193,11 +196,46 @@ def zero_advantage_rate(groups: Sequence[Group], config: GrpoConfig) -> float:
     return sum(not any(row) for row in compared) / len(compared) if compared else 0.0
 
 
+def team_advantages(own_G: Sequence[float], team_G: Sequence[float], name: str, weight: float) -> list[float]:
+    """Return hierarchical advantages of the rollouts of one seat: of its own reward and of the team's, [G].
+
+    A_i = (1 - w) f(r)_i + w f(R)_i. f is the advantage function, r_i the seat's reward in episode i, and R_i
+    the mean reward over all seats of the episode that agents play. Means and deviations are those of the G
+    episodes of this task at this seat.
+
+    The mixture is that of AT-GRPO, alpha r^team + r^local (arXiv:2510.11062), as a weighted mean, so that the
+    scale of advantages does not depend on the weight. Each agent has statistics of its own (Dr. MAS,
+    arXiv:2602.08847; M-GRPO, arXiv:2511.13288). Each reward is normalised before they are added, because
+    different pairs (r, R) with equal sums would otherwise have equal advantages (GDPO, arXiv:2601.05242). At
+    weight 0 every seat learns for itself. At 1 all seats learn for the team, and a game whose rewards always
+    have the same sum teaches nothing.
+
+    Args:
+        own_G: rewards of the seat, at least two.
+        team_G: rewards of the team in the same episodes.
+        name: a function of `ADVANTAGES`, or a user-defined `module:function`.
+        weight: w, in [0, 1].
+
+    Raises:
+        UsageError: as `group_advantages`.
+    """
+    if not weight:
+        return group_advantages(own_G, name)
+    own, team = group_advantages(own_G, name), group_advantages(team_G, name)
+    return [(1 - weight) * mine + weight * ours for mine, ours in zip(own, team, strict=True)]
+
+
 def _advantages(group: Group, config: GrpoConfig) -> list[float]:
     """Return one advantage per valid rollout; empty if there are fewer than two."""
-    of = config.advantage_of
-    rewards = [float(trace.success) if of == "success" else trace.reward for trace in group.valid]
-    return group_advantages(rewards, config.advantage) if len(rewards) > 1 else []
+    valid, of_success = group.valid, config.advantage_of == "success"
+    if len(valid) < 2:
+        return []
+    own = [float(trace.success) if of_success else trace.reward for trace in valid]
+    if not config.team_weight:
+        return group_advantages(own, config.advantage)
+    seats = [[float(one.success) if of_success else one.reward for one in trace.team] for trace in valid]
+    team = [math.fsum(row) / len(row) if row else mine for row, mine in zip(seats, own, strict=True)]
+    return team_advantages(own, team, config.advantage, config.team_weight)
 
 
 def _rollout(trace: Trace, advantage: float, config: GrpoConfig, temperature: float) -> list[Datum]:

@@ -43,6 +43,10 @@ class GrpoConfig(Settings, frozen=True):
     advantage_of: Literal["reward", "success"] = "reward"
     """The number from which advantages are computed: the reward, or success as 0 or 1. With `success`,
     partial credit does not distinguish rollouts that all failed."""
+    team_weight: float = Field(default=0.0, ge=0, le=1)
+    """Under `grpo`, with `environment.seats`: weight of the team in the advantages of a seat. 0: a seat's own
+    reward alone; 1: only the mean reward over the seats of all agents in the episode. Between them the two
+    advantages are averaged, each computed within the seat's group."""
     loss_average: Literal["token", "sequence", "constant"] = "token"
     """`token`: every token of an update has the same weight. `sequence`: every rollout has the same weight.
     `constant`: the sum over a rollout's tokens is divided by `loss_tokens`, whatever its length (Dr.

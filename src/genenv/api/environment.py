@@ -14,8 +14,7 @@ from genenv.cli.console import BANDIT
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
 from genenv.config.tables import bundled_configs, toml_value
-from genenv.environments import close_environment, load_environment
-from genenv.environments import is_folder as is_folder
+from genenv.environments import close_environment, is_folder, load_environment
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import UsageError
 from genenv.evaluation.environment_check import Finding, check_environment

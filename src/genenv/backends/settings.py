@@ -24,6 +24,9 @@ BUILT_IN = (EMBEDDED, TINY)
 ADAPTERS_PREFIX = "genenv-adapters-"
 """Prefix of the temporary folder in which a run writes adapters for its servers."""
 
+BEHIND_ENDPOINT = "endpoint"
+"""Stands for the backend of an agent whose model is behind an endpoint (`agents.NAME.address`)."""
+
 AUTO_TARGETS = "auto"
 ALL_LAYERS = (AUTO_TARGETS, "all-linear")
 """Values of `policy.lora_targets` that name no layers: every layer that can have an adapter gets one."""
@@ -40,6 +43,9 @@ def _known_backend(name: str) -> str:
         raise ValueError(str(unknown_name("backend", name, known)))
     return name
 
+
+BackendName = Annotated[str, AfterValidator(_known_backend)]
+"""The name of a backend, of genenv or of another installed package."""
 
 TemplateVariable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 """Name of a variable of a chat template."""
@@ -62,26 +68,29 @@ class SamplingConfig(SamplingFields, Settings, frozen=True):  # pyright: ignore[
         return self.max_new_tokens or asked or 512
 
 
+_SENDING = may_change("how requests are sent")
+
+
 class EndpointConfig(Settings, frozen=True):
     """An OpenAI-compatible server."""
 
-    concurrency: int = Field(default=16, ge=1, le=10_000)
+    concurrency: int = Field(default=16, ge=1, le=10_000, json_schema_extra=_SENDING)
     """Maximum number of requests in flight."""
-    requests_per_minute: float = Field(default=0.0, ge=0, le=1_000_000)
+    requests_per_minute: float = Field(default=0.0, ge=0, le=1_000_000, json_schema_extra=_SENDING)
     """Maximum number of requests started per minute; 0: no limit."""
-    retries: int = Field(default=5, ge=0, le=100)
+    retries: int = Field(default=5, ge=0, le=100, json_schema_extra=_SENDING)
     """How often a failed request is repeated, after increasing waits."""
-    timeout_s: float = Field(default=300.0, ge=0.01, le=86_400)
+    timeout_s: float = Field(default=300.0, ge=0.01, le=86_400, json_schema_extra=_SENDING)
     """Timeout of a reply, seconds."""
     tools: Literal["auto", "native", "text"] = "auto"
     """Whether tools are offered through the API or described in the prompt; auto tests the server once."""
-    key_variable: str = Field(default="OPENAI_API_KEY", min_length=1)
+    key_variable: str = Field(default="OPENAI_API_KEY", min_length=1, json_schema_extra=_SENDING)
     """Environment variable that holds the key; self-hosted servers need none."""
-    price_in: float = Field(default=0.0, ge=0, le=1_000_000)
+    price_in: float = Field(default=0.0, ge=0, le=1_000_000, json_schema_extra=_SENDING)
     """Price of a million prompt tokens, in any currency."""
-    price_out: float = Field(default=0.0, ge=0, le=1_000_000)
+    price_out: float = Field(default=0.0, ge=0, le=1_000_000, json_schema_extra=_SENDING)
     """Price of a million sampled tokens."""
-    max_cost: float = Field(default=0.0, ge=0, le=1_000_000_000)
+    max_cost: float = Field(default=0.0, ge=0, le=1_000_000_000, json_schema_extra=_SENDING)
     """Stop sending requests when one run of the command has spent this much, in that currency; 0: no
     limit."""
 
@@ -178,7 +187,7 @@ class PpoConfig(Settings, frozen=True):
 class PolicyConfig(Settings, frozen=True):
     """The models behind both policies."""
 
-    backend: Annotated[str, AfterValidator(_known_backend)] = "local"
+    backend: BackendName = "local"
     """What samples and trains: models on this machine; Python functions, to try an environment without a
     model; a Tinker server; or this machine trains and vLLM servers sample. `ppo`: the agent is a policy
     network for the environment `control`, and `model` is that of the simulator."""
@@ -262,6 +271,11 @@ class PolicyConfig(Settings, frozen=True):
     max_thinking_tokens: int | None = Field(default=None, ge=0, le=1_000_000)
     """Maximum tokens of a thought between `<think>` and `</think>`; the sampler then closes it. 0: at
     once."""
+
+    @property
+    def learns_here(self) -> bool:
+        """Return whether language models learn on this machine, so that a run's folder has their weights."""
+        return self.backend in ("local", "vllm")
 
 
 AUTOMATIC: Mapping[str, str | int] = {

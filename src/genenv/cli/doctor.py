@@ -79,7 +79,7 @@ def _show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> Non
     Raises:
         UsageError: the model is unavailable, is trained elsewhere, or cannot use this many processes.
     """
-    if config.policy.backend not in ("local", "vllm"):
+    if not config.learns_here:
         raise UsageError(
             f'policy.backend is "{config.policy.backend}": its models take no memory of this machine'
         )

@@ -19,7 +19,7 @@ from genenv.cli.console import Overrides, begin, next_line
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
 from genenv.environments import load_environment
-from genenv.environments.base import Environment, OutOfTurns, verdict_of
+from genenv.environments.base import Environment, OutOfTurns, choices_of, verdict_of
 from genenv.errors import UsageError
 from genenv.evaluation.environment_check import (
     BROKEN,
@@ -129,7 +129,7 @@ async def _attempted(env: Environment, task: Task) -> Verdict:
     async def ask(messages: Sequence[Message]) -> str:
         for message in messages:
             typer.echo(f"[{message.role}]\n{inert(message.content)}\n")
-        replies.append(_reply())
+        replies.append(_reply(choices_of(episode)))
         return replies[-1]
 
     episode = env.episode(task)
@@ -141,11 +141,24 @@ async def _attempted(env: Environment, task: Task) -> Verdict:
     return verdict_of(env, task, episode, replies)
 
 
-def _reply() -> str:
-    """Read lines up to an empty one."""
-    lines: list[str] = []
-    while (line := next_line("" if lines else "> ")) and line.strip():
-        lines.append(line)
-    if not lines:
-        raise _Ended
-    return "\n".join(lines)
+def _reply(choices: Sequence[str]) -> str:
+    """Read lines up to an empty one, again while they are no possible reply.
+
+    Args:
+        choices: the possible replies; empty if any text is.
+
+    Raises:
+        _Ended: the input is at its end, or there is an empty line where a reply begins.
+    """
+    if choices:
+        typer.echo(f"possible: {inert(' '.join(choices))}\n")
+    while True:
+        lines: list[str] = []
+        while (line := next_line("" if lines else "> ")) and line.strip():
+            lines.append(line)
+        if not lines:
+            raise _Ended
+        reply = "\n".join(lines)
+        if not choices or reply in choices:
+            return reply
+        typer.echo(f"{inert(reply)!r} is not possible here; choose one of the replies above")

@@ -20,7 +20,7 @@ from genenv.curriculum.settings import PRESETS
 from genenv.environments import environment_names, environment_seats
 from genenv.evaluation.config import evaluation_default, evaluation_settings
 from genenv.evaluation.config import sections as evaluation_sections
-from genenv.settings import allowed, section_of, why_it_may_change
+from genenv.settings import allowed, section_of, walk, why_it_may_change
 
 _INTRODUCTION = """# Configuration
 
@@ -49,6 +49,7 @@ A relative path to a model or a file is read from the folder where the command i
 """
 
 _GAMES = "textarena:GAME"
+_TASKSETS = "verifiers:TASKSET"
 
 _SEVERAL = """One of several agents, with one simulator. It has all settings of `[agent]`, whose values it
 inherits, and these:"""
@@ -71,9 +72,10 @@ def render_reference() -> str:
         parts.append(_section(section, pairs))
     own = [(f"agents.NAME.{key}", field) for key, field in _of_named_agents()]
     parts.append(f"## `[agents.NAME]`\n\n{_SEVERAL}\n\n{_rows(own)}")
-    of_others = ("openenv:http://HOST:PORT", "verifiers:TASKSET", _GAMES)
+    of_others = ("openenv:http://HOST:PORT", _TASKSETS, _GAMES)
     for name in (*environment_names(), "path/to/bundle", *of_others):
-        left_out = () if name == _GAMES or environment_seats(name) else ("environment.seats",)
+        has_seats = name in (_GAMES, _TASKSETS) or environment_seats(name)
+        left_out = () if has_seats else ("environment.seats",)
         own = [
             pair
             for pair in all_settings(name)
@@ -92,8 +94,8 @@ def render_reference() -> str:
 
 def _of_named_agents() -> list[tuple[str, FieldInfo]]:
     """Return the settings that `[agents.NAME]` has beside those of `[agent]`."""
-    shared = AgentConfig.model_fields
-    return [(key, field) for key, field in NamedAgentConfig.model_fields.items() if key not in shared]
+    shared = dict(walk(AgentConfig))
+    return [(key, field) for key, field in walk(NamedAgentConfig) if key not in shared]
 
 
 def _continuing() -> str:

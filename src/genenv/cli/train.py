@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from genenv.backends import torchrun
+from genenv.backends.base import end_with_torchrun, process_count, process_rank
 from genenv.cli.console import (
     Config,
     Corpus,
@@ -118,9 +118,9 @@ def train(  # noqa: PLR0913 - a command has the options it has
 
     Several processes that torchrun starts train together, while servers sample: docs/guides/scaling.md.
     """
-    if torchrun.size() > 1:
-        torchrun.end_with_torchrun()
-    if torchrun.rank() > 0:
+    if process_count() > 1:
+        end_with_torchrun()
+    if process_rank() > 0:
         import_module(_LOCAL).follow_rank_0()
         return
     begin("going on with a run" if resume else "starting a run")
@@ -150,7 +150,7 @@ def train(  # noqa: PLR0913 - a command has the options it has
                 begun,
             )
         finally:
-            if torchrun.size() > 1:
+            if process_count() > 1:
                 import_module(_LOCAL).release_followers()
         _print_summary(path)
         if view_after:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import NewType, TypeVar, cast
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
 from genenv.backends.settings import AUTOMATIC, BUILT_IN, OF_THE_MACHINE, PolicyConfig
 from genenv.config.run import RunConfig
 from genenv.config.tables import validated
-from genenv.settings import is_place, section_of, walk, why_it_may_change
+from genenv.environments import is_folder
+from genenv.settings import walk, why_it_may_change, with_places
 from genenv.types import Json
 
 ResolvedConfig = NewType("ResolvedConfig", RunConfig)
@@ -38,15 +38,16 @@ _Section = TypeVar("_Section", bound=BaseModel)
 def resolve(config: RunConfig) -> ResolvedConfig:
     """Return the settings with automatic values decided and absolute paths.
 
-    On the backend `local`, device, number format, threads and compiled code are chosen for this machine.
+    Where models learn on this machine, device, number format, threads and compiled code are chosen for it.
     """
     config = anchored(config)
-    return ResolvedConfig(config.model_copy(update={"policy": _for_this_machine(config.policy)}))
+    return ResolvedConfig(config.model_copy(update={"policy": _for_this_machine(config)}))
 
 
-def _for_this_machine(policy: PolicyConfig) -> PolicyConfig:
+def _for_this_machine(config: RunConfig) -> PolicyConfig:
+    policy = config.policy
     automatic = any(getattr(policy, name) == AUTOMATIC[name] for name in OF_THE_MACHINE)
-    if policy.backend != "local" or not automatic:
+    if not config.learns_here or not automatic:
         return policy
     from genenv.backends.local.model import resolve_settings
 
@@ -55,30 +56,27 @@ def _for_this_machine(policy: PolicyConfig) -> PolicyConfig:
 
 def anchored(config: RunConfig) -> RunConfig:
     """Return the settings with absolute paths of files and folders, so that they work from any directory."""
-    fields = type(config.environment.settings).model_fields
-    shift = config.shift.model_copy(update={"environment": _anchored(config.shift.environment, fields)})
-    return config.model_copy(update={**_anchored(dict(config), RunConfig.model_fields), "shift": shift})
+    shift = config.shift
+    if shift.environment:
+        absolute = with_places(config.shifted_environment(), _absolute).model_dump(mode="json")
+        shift = shift.model_copy(update={"environment": {key: absolute[key] for key in shift.environment}})
+    env = config.environment
+    env = env.model_copy(update={"name": absolute_environment(env.name)})
+    return with_places(config.model_copy(update={"environment": env, "shift": shift}), _absolute)
 
 
-def _anchored(values: Mapping[str, object], fields: Mapping[str, FieldInfo]) -> dict[str, object]:
-    """Return the values of a section, by name, with absolute paths."""
-    return {name: _anchored_value(value, fields.get(name)) for name, value in values.items()}
+def absolute_environment(name: str) -> str:
+    """Return an environment's name; of a folder that is there, its absolute path."""
+    return _absolute(name) if is_folder(name) else name
 
 
-def _anchored_value(value: object, field: FieldInfo | None) -> object:
-    if isinstance(value, BaseModel):
-        return value.model_copy(update=_anchored(dict(value), type(value).model_fields))
-    if field is None:
-        return value
-    if (section := section_of(field)) is not None:
-        return _anchored(cast(Mapping[str, object], value), section.model_fields)
-    if isinstance(value, Mapping):  # the agents by name
-        return {name: _anchored_value(one, None) for name, one in cast(Mapping[str, object], value).items()}
-    if is_place(field) and isinstance(value, str) and value not in ("", *BUILT_IN):
-        file, code, name = value.partition(".py:")  # a function of a file
-        place = Path(file + code.rstrip(":")).expanduser()
-        return f"{place.resolve()}{code and f':{name}'}" if place.exists() else value
-    return value
+def _absolute(text: str) -> str:
+    """Return the absolute path of what is there, and any other text as it is."""
+    if text in ("", *BUILT_IN):
+        return text
+    file, code, name = text.partition(".py:")  # a function of a file
+    place = Path(file + code.rstrip(":")).expanduser()
+    return f"{place.resolve()}{code and f':{name}'}" if place.exists() else text
 
 
 def by_key(config: RunConfig) -> dict[str, Json]:
@@ -118,6 +116,12 @@ def with_values(section: _Section, values: Mapping[str, object], prefix: str = "
     for name, changes in inside.items():
         if isinstance(old := new[name], BaseModel):
             new[name] = with_values(old, changes, f"{prefix}{name}.")
+        elif name == "agents":
+            named = dict(cast(Mapping[str, BaseModel], old))
+            for key, value in changes.items():
+                agent, _, rest = key.partition(".")
+                named[agent] = with_values(named[agent], {rest: value}, f"{prefix}{name}.{agent}.")
+            new[name] = named
         else:
             new[name] = changes[""] if "" in changes else {**cast(Mapping[str, object], old), **changes}
     return validated(type(section), new, prefix) if values else section

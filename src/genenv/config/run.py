@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, JsonValue, SerializeAsAny, model_validato
 from pydantic.fields import FieldInfo
 
 from genenv.agent.policy import AgentConfig, NamedAgentConfig
-from genenv.backends.settings import PolicyConfig
+from genenv.backends.settings import BEHIND_ENDPOINT, EndpointConfig, PolicyConfig
 from genenv.config.tables import (
     apply_override,
     check_keys,
@@ -29,10 +29,15 @@ from genenv.config.tables import (
 )
 from genenv.config.variants import with_variant
 from genenv.curriculum.settings import CurriculumConfig, preset
-from genenv.environments import environment_config, environment_name, environment_seats
+from genenv.environments import (
+    code_plays_seats,
+    environment_config,
+    environment_name,
+    environment_seats,
+)
 from genenv.errors import UsageError
 from genenv.settings import Settings, may_change, walk
-from genenv.simulator.settings import SimulatorConfig
+from genenv.simulator.settings import SEARCHING, SimulatorConfig
 from genenv.types import AGENT, Json, JsonObject
 
 _AGENT_NAME = re.compile(r"(?!simulator$)[a-z][a-z0-9-]{0,31}")
@@ -103,7 +108,8 @@ class ShiftConfig(Settings, frozen=True):
     )
     """From that round on, evaluate every this many rounds; never if `run.eval_every` is 0."""
     environment: dict[str, JsonValue] = Field(default_factory=dict)
-    """Settings of the environment that change in that round."""
+    """Settings of the environment that change in that round. Of a table, the keys that stand here change; a
+    mixture's member with another `name` is replaced."""
 
 
 class LoggingConfig(Settings, frozen=True):
@@ -181,12 +187,37 @@ class RunConfig(Settings, frozen=True):
         return self
 
     @model_validator(mode="after")
+    def _may_replay_specs(self) -> RunConfig:
+        """Refuse a search that replays whole specs where the gate rejects copies."""
+        searches = self.simulator.writes == "spec" and self.simulator.source in SEARCHING
+        if searches and self.environment.name == "mixture":
+            raise ValueError(
+                f"simulator.source {self.simulator.source!r} with simulator.writes 'spec' replays specs at "
+                "other seeds, and those of a mixture's members differ: set simulator.writes to 'parameters'"
+            )
+        if searches and self.curriculum.novelty_threshold:
+            raise ValueError(
+                f"simulator.source {self.simulator.source!r} with simulator.writes 'spec' replays specs, "
+                "which the gate rejects as copies: set curriculum.novelty_threshold to 0"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _seats_have_agents(self) -> RunConfig:
         """Refuse seats without an agent, agents without a seat, and settings that seats cannot have."""
-        if not self.environment.seats:
-            return self
         env, given, agents = self.environment.name, self.environment.seats, list(self.population)
-        there, named = environment_seats(env), ", ".join(agents)
+        by_code = code_plays_seats(env)
+        if not given and by_code:
+            return self
+        there = environment_seats(env, self.environment.settings)
+        if not given and not there:
+            return self
+        if not by_code and (not given or CODE in given.values()):
+            raise ValueError(
+                f"no code plays a seat of {env}: name an agent for each in environment.seats "
+                f"({', '.join(there)})"
+            )
+        named = ", ".join(agents)
         if not there:
             raise ValueError(f"the environment {env} has no seats: leave environment.seats out")
         if strange := [seat for seat in given if seat not in there]:
@@ -221,6 +252,78 @@ class RunConfig(Settings, frozen=True):
                 "agents at seats are not compared with each other, and share all tasks: leave out "
                 "curriculum.agents_reward and curriculum.share_tasks, or environment.seats"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _agents_have_models(self) -> RunConfig:
+        """Refuse agents behind endpoints that would be trained or scored, and several backends ahead."""
+        for name, agent in self.agents.items():
+            if agent.address is not None:
+                self._check_endpoint(f"agents.{name}", agent)
+            elif agent.endpoint != EndpointConfig():
+                raise ValueError(
+                    f"agents.{name}.endpoint says how requests are sent, but to no model: set "
+                    f"agents.{name}.address, or leave it out"
+                )
+        here = [agent for agent in self.population.values() if getattr(agent, "address", None) is None]
+        if not here and self.simulator.source != "model":
+            raise ValueError(
+                "all agents are models behind endpoints and the simulator is no model, so nothing could be "
+                "trained: leave out agents.NAME.address of one of them"
+            )
+        backends = {getattr(agent, "backend", None) or self.policy.backend for agent in here}
+        backends |= {self.policy.backend} if self.simulator.source == "model" else set()
+        mixed = len(here) < len(self.population) or len(backends) > 1
+        if self.run.staleness and mixed:
+            raise ValueError(
+                "rounds in flight need all agents on one backend: set run.staleness to 0, or leave out "
+                "agents.NAME.backend and agents.NAME.address"
+            )
+        return self
+
+    def _check_endpoint(self, section: str, agent: NamedAgentConfig) -> None:
+        address, rates = agent.address or "", self.curriculum
+        if not all(address.rpartition("#")[::2]):
+            raise ValueError(
+                f"{section}.address is {address!r}, but an endpoint is named BASE_URL#MODEL, such as "
+                "http://localhost:8000/v1#my-model"
+            )
+        if agent.train:
+            raise ValueError(
+                f"{section} is a model behind an endpoint, which cannot be trained: set {section}.train to "
+                "false"
+            )
+        given = [key for key in ("model", "backend", "checkpoint") if getattr(agent, key) is not None]
+        if given:
+            raise ValueError(
+                f"{section} is a model behind an endpoint and has no weights here: leave out "
+                f"{section}.{given[0]} or {section}.address"
+            )
+        if rates.compares_versions or (rates.predicts and rates.foretold_by == "likelihoods"):
+            raise ValueError(
+                f"{section} is a model behind an endpoint, which cannot score demonstrations: set "
+                'curriculum.foretold_by to "attempts" or "text", and another reward than "progress"'
+            )
+
+    @model_validator(mode="after")
+    def _teams_have_seats(self) -> RunConfig:
+        """Refuse a weight of the team where no team plays, or where advantages do not come from rewards."""
+        for name, agent in self.population.items():
+            if not agent.team_weight:
+                continue
+            where = f"agents.{name}" if self.agents else "agent"
+            if len(self.seated) < 2:
+                raise ValueError(
+                    f"{where}.team_weight is {agent.team_weight:g}, but there is no team: give two or more "
+                    "seats to agents in environment.seats, or set it to 0"
+                )
+            if not getattr(agent, "train", True):
+                raise ValueError(f"{where}.team_weight is {agent.team_weight:g}, but {name} is not trained")
+            if agent.algorithm in ("ppo", "sft", "rft"):
+                raise ValueError(
+                    f"{where}.team_weight is {agent.team_weight:g}, but the algorithm {agent.algorithm} has "
+                    "no advantages of groups: set it to 0, or the algorithm to grpo"
+                )
         return self
 
     @model_validator(mode="after")
@@ -274,13 +377,28 @@ class RunConfig(Settings, frozen=True):
         given, agents = self.environment.seats, self.population
         if not given:
             return {}
-        order = [seat for seat in environment_seats(self.environment.name) if given.get(seat, CODE) != CODE]
+        there = environment_seats(self.environment.name, self.environment.settings)
+        order = [seat for seat in there if given.get(seat, CODE) != CODE]
         return {seat: given[seat] for seat in sorted(order, key=lambda seat: not agents[given[seat]].train)}
 
-    def model_of(self, agent: str) -> str:
-        """Return the base model of an agent."""
+    def policy_of(self, agent: str) -> PolicyConfig:
+        """Return the settings of an agent's policy: its own backend and base model, and `[policy]` otherwise.
+
+        An agent behind an endpoint has the backend `BEHIND_ENDPOINT`, and its address as the model.
+        """
         own = self.agents.get(agent)
-        return self.policy.model if own is None or own.model is None else own.model
+        if own is None:
+            return self.policy
+        if own.address is not None:
+            return self.policy.model_copy(update={"backend": BEHIND_ENDPOINT, "model": own.address})
+        changes = {"backend": own.backend, "model": own.model}
+        return self.policy.model_copy(update={key: one for key, one in changes.items() if one is not None})
+
+    @property
+    def learns_here(self) -> bool:
+        """Return whether any language model learns on this machine."""
+        policies = [self.policy, *(self.policy_of(name) for name in self.agents)]
+        return any(policy.learns_here for policy in policies)
 
     def agent_named(self, name: str) -> str:
         """Return the name of an agent of the run. `agent` also stands for the only one, whatever its name.
@@ -298,10 +416,27 @@ class RunConfig(Settings, frozen=True):
 
     def later_environment(self) -> BaseModel | None:
         """Return the environment's settings after the shift; None if there is no shift."""
-        if not self.shift.round:
-            return None
+        return self.shifted_environment() if self.shift.round else None
+
+    def shifted_environment(self) -> BaseModel:
+        """Return the environment's settings with those of `[shift.environment]` in them."""
         own = self.environment.settings
-        return validated(type(own), {**dict(own), **self.shift.environment}, "shift.environment.")
+        changed = _overridden(own.model_dump(), self.shift.environment)
+        return validated(type(own), changed, "shift.environment.")
+
+
+def _overridden(own: Mapping[str, object], change: Mapping[str, object]) -> dict[str, object]:
+    """Return settings with changes: of a table single keys, of one with another name all."""
+    found = dict(own)
+    for key, value in change.items():
+        below = found.get(key)
+        if isinstance(value, Mapping) and isinstance(below, Mapping):
+            tables = cast(Mapping[str, object], below), cast(Mapping[str, object], value)
+            other = tables[1].get("name", tables[0].get("name")) != tables[0].get("name")
+            found[key] = value if other else _overridden(*tables)
+        else:
+            found[key] = value
+    return found
 
 
 def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, variant: str = "") -> RunConfig:
@@ -434,6 +569,9 @@ def as_tables(config: RunConfig) -> dict[str, Json]:
     tables["environment"] = {"name": env["name"], **seats, **cast(JsonObject, env["settings"])}
     if not config.agents:
         del tables["agents"]
+    for name, agent in config.agents.items():
+        if agent.address is None:
+            del cast(dict[str, dict[str, Json]], tables["agents"])[name]["endpoint"]
     if not config.shift.environment:  # an environment may have no settings that could be written there
         del cast(dict[str, Json], tables["shift"])["environment"]
     return tables

@@ -53,27 +53,44 @@ def is_folder(name: str) -> bool:
     return "/" in name or name in (".", "..") or (Path(name) / FOLDER_MARK).is_file()
 
 
+def shown_name(name: str) -> str:
+    """Return an environment's name for people: of a folder, the last part of its path."""
+    return Path(name).name if is_folder(name) else name
+
+
 def environment_config(name: str) -> type[BaseModel]:
     """Return the settings class of an environment: the attribute `config` of its class.
 
     Raises:
         UsageError: there is no such environment.
     """
-    kind, _ = _kind_and_place(environment_name(name))
-    made = _environment_class(environment_name(name)) if kind is None else load(_KINDS[kind])
-    return cast(type[BaseModel], getattr(made, "config"))  # noqa: B009
+    return cast(type[BaseModel], getattr(_class_of(name), "config"))  # noqa: B009
 
 
-def environment_seats(name: str) -> tuple[str, ...]:
+def environment_seats(name: str, settings: BaseModel | None = None) -> tuple[str, ...]:
     """Return the seats of an environment: the attribute `seats` of its class; empty if it has one agent.
+
+    Args:
+        name: the environment.
+        settings: its settings, on which the seats of some environments depend; None for the defaults.
 
     Raises:
         UsageError: there is no such environment.
     """
-    kind, where = _kind_and_place(environment_name(name))
-    made = _environment_class(environment_name(name)) if kind is None else load(_KINDS[kind])
+    made = _class_of(name)
+    if (by_settings := getattr(made, "seats_by", None)) is not None:
+        return () if settings is None else tuple(by_settings(settings))
     of_place = getattr(made, "seats_of", None)
-    return tuple(getattr(made, "seats", ()) if of_place is None else of_place(where))
+    return tuple(getattr(made, "seats", ()) if of_place is None else of_place(_kind_and_place(name)[1]))
+
+
+def code_plays_seats(name: str) -> bool:
+    """Return whether an environment's code can play its seats: the attribute `plays_seats` of its class.
+
+    Raises:
+        UsageError: there is no such environment.
+    """
+    return bool(getattr(_class_of(name), "plays_seats", True))
 
 
 def load_environment(name: str, settings: BaseModel | None = None) -> Environment:
@@ -99,6 +116,16 @@ def load_environment(name: str, settings: BaseModel | None = None) -> Environmen
     with _sentence(name, "cannot be made"):
         own = made(chosen)
     return guarded(own)
+
+
+def _class_of(name: str) -> object:
+    """Import the class of an environment, or of its kind.
+
+    Raises:
+        UsageError: there is no such environment.
+    """
+    kind, _ = _kind_and_place(environment_name(name))
+    return _environment_class(environment_name(name)) if kind is None else load(_KINDS[kind])
 
 
 def _kind_and_place(name: str) -> tuple[str | None, str]:

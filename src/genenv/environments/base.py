@@ -257,6 +257,17 @@ class HasParameters(Protocol):
         ...
 
 
+class HasEdits(Protocol):
+    """Extends `Environment` for environments that edit specs, for a search that holds whole specs."""
+
+    edits: bool
+    """Whether specs can be edited with the environment's settings."""
+
+    def edited(self, spec: JsonObject, rng: random.Random) -> JsonObject:
+        """Return a spec after a small random change."""
+        ...
+
+
 class EnvironmentWrapper:
     """Base class of wrappers: an environment that passes every call on to another environment.
 
@@ -323,6 +334,15 @@ class EnvironmentWrapper:
     def surface(self, task: Task) -> str:
         """See `Environment`."""
         return self.call("surface", task)
+
+    @property
+    def edits(self) -> bool:
+        """See `HasEdits`."""
+        return bool(getattr(self.inner, "edits", False))
+
+    def edited(self, spec: JsonObject, rng: random.Random) -> JsonObject:
+        """See `HasEdits`."""
+        return self.call("edited", spec, rng)
 
 
 class _OneSeat:

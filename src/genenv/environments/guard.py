@@ -123,6 +123,7 @@ _PROMISES: Mapping[str, Callable[[Any], object]] = {
     "spec_schema": promises.json_object,
     "simulator_messages": promises.messages,
     "variation": promises.json_object,
+    "edited": promises.json_object,
     "audit": promises.rejection_or_none,
     "episode": promises.episode,
     "check": promises.verdict,
@@ -151,7 +152,7 @@ class GuardedEnvironment(EnvironmentWrapper):
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as of the base class
         """Call a method of the user's environment and return its value if the value is valid."""
-        of = kwargs["task_id"] if method == "build" else args[0].id if args else None
+        of = kwargs["task_id"] if method == "build" else getattr(args[0], "id", None) if args else None
         try:
             with Watch(self._limit_s):
                 answer = super().call(method, *args, **kwargs)

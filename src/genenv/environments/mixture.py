@@ -25,18 +25,24 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError, field_validator, model_validator
 
-from genenv.environments import close_environment, environment_config, environment_name, load_environment
+from genenv.environments import (
+    close_environment,
+    environment_config,
+    environment_name,
+    is_folder,
+    load_environment,
+)
 from genenv.environments.base import Environment, Episode, HasParameters, Options
 from genenv.environments.common import parsed_spec
 from genenv.errors import UsageError, unknown_name
-from genenv.settings import Settings, allowed
+from genenv.settings import Settings, allowed, is_place
 from genenv.types import (
     JsonObject,
     Lineage,
@@ -93,6 +99,23 @@ class MixtureConfig(Settings, frozen=True):
                 )
             seen.append((member, found))
         return members
+
+    def with_places(self, change: Callable[[str], str]) -> Self:
+        """Return the settings with the paths of members, and those in their settings, changed."""
+
+        def of_member(table: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+            fields = environment_config(str(table["name"])).model_fields
+
+            def of(key: str, value: JsonValue) -> JsonValue:
+                named = key == "name" and is_folder(str(value))
+                place = named or (key in fields and is_place(fields[key]))
+                return change(value) if place and isinstance(value, str) else value
+
+            return {key: of(key, value) for key, value in table.items()}
+
+        return self.model_copy(
+            update={"members": {member: of_member(table) for member, table in self.members.items()}}
+        )
 
 
 def _settings_of(member: str, table: Mapping[str, JsonValue]) -> tuple[str, BaseModel]:

@@ -7,7 +7,6 @@ rolled out, garbage is graded, and everything that must be deterministic is comp
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import random
 import time
@@ -26,6 +25,7 @@ from genenv.gate.gate import Gate, base_task, written
 from genenv.progress import Reporter, Silent, staged
 from genenv.rollout.driver import Sampling, roll_out
 from genenv.seeding import generator
+from genenv.statistics import counted
 from genenv.types import Message, Origin, Profile, Proposal, Rejection, Seed, Task
 
 GOOD, POOR, BROKEN = "good", "poor", "broken"
@@ -114,6 +114,7 @@ class Pace:
         return self._cut.get(what, "")
 
 
+_SEATS, _ENDS = "seats that code plays", "episodes that end"
 _FIXES: Mapping[str, str] = {
     "base data, the same every time": "let seeds() yield the same seeds each time, each with its skills",
     "seeds that are tasks": "see the reason: build() or the gate refuses these seeds",
@@ -123,7 +124,8 @@ _FIXES: Mapping[str, str] = {
     "garbage that fails": "let check() refuse the reply that is named",
     "an uninformed agent": "ask for more than can be guessed: random replies pass too often",
     "the same twice": "leave clocks and chance out of build() and check(), but for the random numbers given",
-    "seats that code plays": "give every seat an agent in environment.seats, or let code play it",
+    _SEATS: "give every seat an agent in environment.seats, or let code play it",
+    _ENDS: "raise environment.max_turns: an episode that is cut off counts as not ended",
     "held-out tasks, apart from the seeds": "give tasks of their own to held_out(), marked as such",
     "sizes": "raise policy.context_tokens, or shorten what agent and simulator are told",
 }
@@ -186,9 +188,8 @@ def _findings(env: Environment, config: RunConfig, n: int, pace: Pace) -> Iterat
     yield _all("garbage that fails", tasks, lambda task: _garbage_fails(env, task), pace)
     yield _uninformed(env, tasks, seed, pace)
     yield _all("the same twice", tasks, lambda task: _repeats(env, task, seed), pace)
-    if getattr(env, "seats", ()):
-        found = _all("seats that code plays", tasks, lambda task: _code_fails(env, task), pace)
-        yield found if found.state == GOOD else replace(found, state=POOR)  # agents may have all seats
+    if getattr(env, "seats", ()) and getattr(env, "plays_seats", True):
+        yield from _by_code(env, tasks, pace)
     yield _held_out(env, base, held_out)
     yield _sizes(
         env, chosen, tasks, alpha=config.curriculum.alpha, context_tokens=config.policy.context_tokens
@@ -278,15 +279,31 @@ def _uninformed(env: Environment, tasks: Sequence[Task], seed: int, pace: Pace) 
     )
 
 
-def _code_fails(env: Environment, task: Task) -> str:
-    """Return why code cannot play all seats of a task to the end, or ""."""
-    episode = cast(SeatedEpisode, env.episode(task))
-    try:
-        with contextlib.suppress(OutOfTurns):
+def _by_code(env: Environment, tasks: Sequence[Task], pace: Pace) -> Iterator[Finding]:
+    """Check that code can play all seats, and that its episodes end before the limit on replies."""
+    cut: list[Task] = []
+    played: list[Task] = []
+
+    def fails(task: Task) -> str:
+        played.append(task)
+        episode = cast(SeatedEpisode, env.episode(task))
+        try:
             asyncio.run(episode.play_seats({}))
-    except RolloutError as error:
-        return str(error)
-    return ""
+        except OutOfTurns:
+            cut.append(task)
+        except RolloutError as error:
+            return str(error)
+        return ""
+
+    found = _all(_SEATS, tasks, fails, pace)
+    yield found if found.state == GOOD else replace(found, state=POOR)  # agents may have all seats
+    if cut:
+        limit = cast(SeatedEpisode, env.episode(cut[0])).max_turns
+        yield Finding(
+            what=_ENDS,
+            state=POOR,
+            seen=f"{_share(len(cut), len(played))} are cut off after {counted(limit, 'turn')} of a seat",
+        )
 
 
 def _held_out(env: Environment, base: Sequence[Task], held_out: Sequence[Task]) -> Finding:

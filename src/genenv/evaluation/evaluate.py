@@ -131,6 +131,23 @@ def check(request: Request) -> list[str]:
     return names
 
 
+def read_files(request: Request, config: EvaluationConfig) -> list[str]:
+    """Check a request and read the files of its benchmarks, without writing anything or loading a model.
+
+    Returns:
+        The names of the benchmarks, each once.
+
+    Raises:
+        GenenvError: a name is unknown, or a file is missing or damaged.
+    """
+    names = check(request)
+    folder = DataFolder.from_environment(request.data, allow_changed=request.changed_data)
+    for name in names:
+        benchmark = benchmark_class(name)(config.benchmarks[name])
+        benchmark.load(folder.fresh(), _split(benchmark, request.split))
+    return names
+
+
 def _prepare(
     name: str, request: Request, config: EvaluationConfig, folder: DataFolder, count: int
 ) -> _Prepared:

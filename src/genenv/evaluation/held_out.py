@@ -187,7 +187,8 @@ class HeldOut(PlainBenchmark):
         """
         self._of = self._settings_of_run()
         self._env = load_environment(self._of.environment.name, self._of.environment.settings)
-        seats, seat = environment_seats(self._of.environment.name), self._chosen.seat
+        seat = self._chosen.seat
+        seats = environment_seats(self._of.environment.name, self._of.environment.settings)
         if seat is not None and seat not in seats:
             raise UsageError(
                 f"held_out.seat is {seat!r}, but the seats of {self._of.environment.name} are "
@@ -250,8 +251,12 @@ class HeldOut(PlainBenchmark):
         return Grade(score=float(verdict.success), explanation=verdict.explanation, measures=measures)
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
-        """Return the success rate overall, by member of a mixture, and by number of solution steps."""
-        return super().figures(sorted(graded, key=lambda pair: int(pair[0].groups["steps"].split("-")[0])))
+        """Return the success rate overall, by member of a mixture, and by number of solution steps.
+
+        A group of all tasks is left out.
+        """
+        ordered = sorted(graded, key=lambda pair: int(pair[0].groups["steps"].split("-")[0]))
+        return [one for one in super().figures(ordered) if not one.group or one.items < len(graded)]
 
     def describe(self) -> JsonObject:
         """Return the environment, its settings, and the run's limits."""
@@ -269,7 +274,7 @@ def _seat_of(named: NamedPolicy) -> str | None:
     if not config.seated or named.policy not in (AGENT, *config.population):
         return None
     agent = config.agent_named(named.policy)
-    seats = environment_seats(config.environment.name)
+    seats = environment_seats(config.environment.name, config.environment.settings)
     return next(seat for seat in seats if config.seated.get(seat) == agent)
 
 

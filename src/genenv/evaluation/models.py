@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
+from genenv.backends.settings import BEHIND_ENDPOINT, EndpointConfig, PolicyConfig, SamplingConfig
 from genenv.chat.assistant import Assistant
 from genenv.config.run import load_config
 from genenv.environments import load_environment
@@ -95,6 +95,10 @@ def check_weights(run: Path, policy: PolicyConfig) -> None:
     Raises:
         UsageError: the weights are on a server, or the run has none.
     """
+    if policy.backend == BEHIND_ENDPOINT:
+        raise UsageError(
+            f"this agent of {run} is a model behind an endpoint: name it as openai:{policy.model}"
+        )
     if policy.backend == "tinker":
         raise UsageError(
             f"the weights of {run} are on its Tinker server; each tinker.json in {run / 'checkpoints'} names "
@@ -102,8 +106,8 @@ def check_weights(run: Path, policy: PolicyConfig) -> None:
         )
     if policy.backend == "ppo":
         raise UsageError(f"the agent of {run} is a policy network (policy.backend), not a language model")
-    if policy.backend != "local":
-        raise UsageError(f"{run} was played by scripts (policy.backend): there are no weights in it")
+    if not policy.learns_here:
+        raise UsageError(f"policy.backend of {run} is {policy.backend!r}: no weights are in that folder")
 
 
 def check_name(name: str) -> None:
@@ -155,13 +159,14 @@ def _of_run(named: NamedPolicy, policy: PolicyConfig, sampling: SamplingConfig) 
 
     run, folder = named.run, RunFolder.open(named.run)
     config = load_config(folder.config)
-    trained, simulates = config.policy, named.policy == "simulator"
+    simulates = named.policy == "simulator"
     which = named.policy if simulates else config.agent_named(named.policy)
+    trained = config.policy if simulates else config.policy_of(which)
     controls = trained.backend == "ppo" and not simulates
     if not controls:
         check_weights(run, trained)
     checkpoint, number = folder.checkpoint(named.round)
-    base = (trained.simulator_model or trained.model) if simulates else config.model_of(which)
+    base = (trained.simulator_model or trained.model) if simulates else trained.model
     kept = {"lora_rank", "lora_alpha", "lora_targets", "quantize"}
     kept |= {"chat_template_kwargs", "max_thinking_tokens"} - policy.model_fields_set  # as in training
     settings = policy.model_copy(

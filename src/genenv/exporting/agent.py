@@ -21,7 +21,7 @@ from genenv.backends.settings import EMBEDDED, TINY
 from genenv.cli.console import begin
 from genenv.config import __version__
 from genenv.config.run import RunConfig, load_config
-from genenv.environments import is_folder as is_folder
+from genenv.environments import is_folder, shown_name
 from genenv.errors import DataError, UsageError, disk_is_full, first_line, unknown_name
 from genenv.evaluation.models import NamedPolicy, check_weights, named_policy
 from genenv.exporting.exporters import Export, Form, Served, Way, Written, exporter_named, ways
@@ -138,7 +138,7 @@ def facts(source: Source, made: Written, today: str) -> list[tuple[str, str]]:
     found = [
         ("base model", _base(policy.model)),
         ("run", f"`{run}`{whose}, round {source.round} of {config.run.rounds}, seed {config.run.seed}"),
-        ("trained on", f"tasks of `{config.environment.name}`, by genenv"),
+        ("trained on", f"tasks of `{shown_name(config.environment.name)}`, by genenv"),
         ("what learned", _learned(source)),
         ("written", f"{today}, by genenv {__version__}: {made.what}"),
         ("window", f"{policy.context_tokens} tokens, of which a reply had at most {agent.max_new_tokens}"),
@@ -293,7 +293,7 @@ def _source(name: str) -> Source:
     config = config.model_copy(
         update={
             "agent": config.population[which],
-            "policy": config.policy.model_copy(update={"model": config.model_of(which)}),
+            "policy": config.policy_of(which),
         }
     )
     check_weights(named.run, config.policy)

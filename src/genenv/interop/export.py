@@ -17,22 +17,30 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import BaseModel
 
 from genenv.cli.console import Overrides, begin
 from genenv.cli.environment import config_of
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.resolved import anchored
 from genenv.config.run import load_config
-from genenv.environments import close_environment, environment_config, environment_names, load_environment
-from genenv.environments import is_folder as is_folder
+from genenv.environments import (
+    FOLDER_MARK,
+    close_environment,
+    environment_config,
+    environment_names,
+    is_folder,
+    shown_name,
+)
 from genenv.environments.base import Environment, tools_of
 from genenv.errors import UsageError
 from genenv.files import check_writable, filled
 from genenv.gate.gate import base_tasks
-from genenv.interop.exported import ABOUT, BUNDLE, CALLS, About, row_of
+from genenv.interop.exported import ABOUT, BUNDLE, CALLS, About, Exported, row_of
 from genenv.progress import Reporter, staged
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
+from genenv.settings import with_places
 from genenv.texts import json_line
 from genenv.types import Origin, Rejection, Task
 
@@ -250,8 +258,12 @@ def write(
     with filled(folder) as aside:
         data = aside / package / "data"
         data.mkdir(parents=True)
-        name = _carried(export.environment, data)
-        env = load_environment(name, environment_config(name).model_validate(settings))
+        carried = _Carried(data)
+        inside = carried(export.environment)
+        config = with_places(environment_config(export.environment).model_validate(settings), carried)
+        about = About(name=package, environment=inside, settings=_changed_only(config))
+        (data / ABOUT).write_text(json.dumps(about.model_dump(), indent=1) + "\n", encoding="utf-8")
+        env = Exported(data).env
         with staged(reporter, "building tasks", items=len(env.seeds()), unit="tasks"):
             train = list(tasks(env))[: export.train]
             again = [one for one in (_again(env, task) for task in export.generated) if one is not None]
@@ -262,15 +274,12 @@ def write(
             _rows(data / "train.jsonl", env, [*train, *again]),
             _rows(data / "held_out.jsonl", env, held_out),
         )
-        inside = BUNDLE if is_folder(name) else name
-        about = About(name=package, environment=inside, settings=settings)
-        (data / ABOUT).write_text(json.dumps(about.model_dump(), indent=1) + "\n", encoding="utf-8")
         told = Told(
             package=package,
-            environment=export.environment,
+            environment=shown_name(export.environment),
             train=counts[0],
             held_out=counts[1],
-            settings=settings,
+            settings=about.settings,
             replies=_how_to_reply(env, [*train, *again][0]),
         )
         for path, text in FILES.items():
@@ -291,7 +300,12 @@ def native(export: Export) -> dict[str, object]:
     fits = ours and _NATIVE.keys() <= kind.model_fields.keys()
     wanted = {key: value for key, value in _NATIVE.items() if fits and key not in export.asked}
     chosen = kind.model_validate({**export.settings, **wanted})
-    return chosen.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    return _changed_only(chosen)
+
+
+def _changed_only(settings: BaseModel) -> dict[str, object]:
+    """Return the settings that differ from the defaults."""
+    return settings.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
 
 
 def _how_to_reply(env: Environment, task: Task) -> str:
@@ -311,12 +325,22 @@ def _package(name: str) -> str:
     return found
 
 
-def _carried(env: str, data: Path) -> str:
-    """Return the name by which to open the environment, after copying it into `data` if it is a bundle."""
-    if not is_folder(env):
-        return env
-    shutil.copytree(env, data / BUNDLE, ignore=shutil.ignore_patterns("__pycache__", "train.toml"))
-    return str(data / BUNDLE)
+class _Carried:
+    """Copies folders that hold an environment into the data of an export."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._copies: dict[str, str] = {}
+
+    def __call__(self, name: str) -> str:
+        """Return the name of a folder's copy, relative to the data; any other text as it is."""
+        if not (Path(name) / FOLDER_MARK).is_file():
+            return name
+        if name not in self._copies:
+            self._copies[name] = f"./{BUNDLE}-{len(self._copies) + 1}" if self._copies else f"./{BUNDLE}"
+            left_out = shutil.ignore_patterns("__pycache__", "train.toml")
+            shutil.copytree(name, self._data / self._copies[name], ignore=left_out)
+        return self._copies[name]
 
 
 def _again(env: Environment, task: Task) -> Task | None:

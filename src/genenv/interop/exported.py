@@ -18,10 +18,11 @@ from pydantic import AliasChoices, BaseModel, Field, JsonValue, ValidationError
 
 from genenv.chat.assistant import ChatMessage, ToolCall
 from genenv.chat.tool_calls import arguments_of, as_text
-from genenv.environments import close_environment, environment_config, load_environment
+from genenv.environments import FOLDER_MARK, close_environment, environment_config, load_environment
 from genenv.environments.base import Environment, tools_of
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import DataError, UsageError, first_line
+from genenv.settings import with_places
 from genenv.types import JsonObject, Lineage, Message, Origin, Role, Task, Verdict
 
 ABOUT, BUNDLE = "environment.json", "bundle"
@@ -34,7 +35,7 @@ class About(BaseModel, frozen=True, extra="forbid"):
     version: int = 1
     name: str
     environment: str = Field(validation_alias=AliasChoices("environment", "domain"))
-    """The environment's name, `bundle` for the bundle in the same folder, or `package.module:Class`."""
+    """The environment's name, `./bundle` for the bundle in the same folder, or `package.module:Class`."""
     settings: dict[str, Any]
     """The environment's settings."""
 
@@ -110,8 +111,13 @@ class Exported:
     @cached_property
     def env(self) -> Environment:
         """Return the environment, which is opened at the first use."""
-        name = str(self.folder / BUNDLE) if self.about.environment == BUNDLE else self.about.environment
-        return load_environment(name, environment_config(name).model_validate(self.about.settings))
+        name = self._unpacked(self.about.environment)
+        settings = environment_config(name).model_validate(self.about.settings)
+        return load_environment(name, with_places(settings, self._unpacked))
+
+    def _unpacked(self, name: str) -> str:
+        """Return the path of an environment's folder that came along; any other text as it is."""
+        return str(self.folder / name) if (self.folder / name / FOLDER_MARK).is_file() else name
 
     def rows(self, split: str = "train") -> list[JsonObject]:
         """Return the rows of a split: dicts with `id`, `prompt` (chat messages) and `task` (text).

@@ -163,7 +163,7 @@ def _evaluations(results: list[Path]) -> None:
             console.print(
                 Text(
                     f"{name} minus {found.names[0]}, mean score over the {gain.items} items both answered: "
-                    f"{gain.value:+.1%} (95% {gain.low:+.1%} to {gain.high:+.1%})"
+                    f"{gain.value:+z.1%} (95% {gain.low:+z.1%} to {gain.high:+z.1%})"
                 ),
                 soft_wrap=True,
             )
@@ -202,7 +202,7 @@ def lab(  # noqa: PLR0913 - Typer: a parameter an option
     overrides: Settings = [],  # noqa: B006 - Typer's form
 ) -> None:
     """Compare curricula on simulated learners: thousands of runs in a minute, no model takes part."""
-    from genenv.research.simulation.run import lab_config, run_arms, summary
+    from genenv.research.simulation.run import lab_config, run_arms, summary, write_page
     from genenv.research.simulation.simulated_run import chosen
 
     if out is not None:
@@ -221,8 +221,6 @@ def lab(  # noqa: PLR0913 - Typer: a parameter an option
         f"attempts in {took_s:.1f} s"
     )
     if out is not None:
-        from genenv.research.simulation.page import write_page
-
         typer.echo(f"report: {write_page(out, results, config)}")
 
 
@@ -238,7 +236,7 @@ def _lab_table(rows: list[Row], config: LabConfig, seeds: int) -> Table:
             row.arm,
             f"{row.held_out:.3f}",
             f"{row.error:.4f}",
-            "-" if row.gain is None else f"{row.gain:+.3f}",
+            "-" if row.gain is None else f"{row.gain:+z.3f}",
             "-" if row.gain_error is None else f"{row.gain_error:.4f}",
             "-" if row.attempts is None else f"{row.attempts:,.0f}",
             f"{row.mixed:.0%}",

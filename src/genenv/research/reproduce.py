@@ -13,14 +13,19 @@ from typing import Annotated
 import typer
 
 from genenv.cli.console import Overrides, begin, seeds_of
+from genenv.cli.progress import ConsoleReporter
+from genenv.config.run import load_config
+from genenv.environments import shown_name
 from genenv.errors import UsageError
 from genenv.files import check_writable, locked, write_whole
 from genenv.research.reproduction import (
     AGAINST,
     ALL_ROWS,
+    BEFORE,
     PARAMETERS,
     ROWS,
     Columns,
+    Measured,
     Reproduction,
     Result,
     Results,
@@ -31,7 +36,7 @@ from genenv.research.sweeps.cli import Jobs, Seeds, SweepConfig
 from genenv.research.sweeps.compare import compare, findings
 from genenv.research.sweeps.grid import FILE, Grid
 from genenv.research.sweeps.page import PAPERS_BAND, along_rounds, learning_curves
-from genenv.statistics import counted, mean_interval
+from genenv.statistics import Figure, counted, mean_interval
 from genenv.texts import inert, masked
 from genenv.types import JsonObject
 from genenv.viewer.frozen import chart_page
@@ -41,7 +46,15 @@ DASH = "–"
 KEPT = "finished runs and committed rounds are kept; the same command with --resume goes on"
 """The outcome to report if the command is interrupted."""
 
-PAPER_COLUMNS = ("ALFWorld", "BFCL", "API-Bank", "Bamboogle", "TravelPlanner", "mean")
+COLUMN_OF: Mapping[str, str] = {
+    "alfworld": "ALFWorld",
+    "bfcl": "BFCL",
+    "api-bank": "API-Bank",
+    "bamboogle": "Bamboogle",
+    "travelplanner": "TravelPlanner",
+}
+"""The paper's name of each benchmark."""
+
 PAPER_TABLE: Mapping[str, tuple[float, ...]] = {
     "Qwen2.5-7B": (14.2, 7.0, 61.6, 68.0, 14.3, 33.0),
     "ReSearch": (18.7, 5.0, 65.3, 68.0, 16.4, 34.7),
@@ -107,8 +120,9 @@ def write_pages(results: Results, folder: Path, *, grids: Sequence[Grid]) -> str
 def _subtitle(results: Results) -> str:
     config = results.config
     new = f"{config.simulator.contexts} x {config.simulator.variations}"
+    env = shown_name(config.environment.name)
     return (
-        f"{config.policy.model}, {config.environment.name}: {counted(config.run.rounds, 'round')} of {new} "
+        f"{config.policy.model}, {env}: {counted(config.run.rounds, 'round')} of {new} "
         f"new tasks, {config.agent.rollouts} rollouts each; {counted(len(results.before), 'seed')}"
     )
 
@@ -116,7 +130,7 @@ def _subtitle(results: Results) -> str:
 def tables(results: Results) -> list[Table]:
     """Return the paper's Table 1, ours, and the rows that both have."""
     ours = [(one.name, one.ends, one) for one in results.rows]
-    body = [_line("before training", results.before, None, results.columns)]
+    body = [_line(BEFORE, results.before, None, results.columns)]
     body += [_line(name, ends, one, results.columns) for name, ends, one in ours]
     interval = "; ± is half of the 95% interval over seeds" if len(results.before) > 1 else ""
     both = [
@@ -132,7 +146,7 @@ def tables(results: Results) -> list[Table]:
         Table(
             "The paper's Table 1",
             "Success in percent, models of 7B (GenEnv, arXiv:2512.19682v2).",
-            ("model", *PAPER_COLUMNS),
+            ("model", *COLUMN_OF.values(), "mean"),
             [(name, *(f"{value:.1f}" for value in values)) for name, values in PAPER_TABLE.items()],
         ),
         Table(
@@ -142,6 +156,7 @@ def tables(results: Results) -> list[Table]:
             ("row", *results.columns, "mean", "rollouts", "tokens", "seconds", "seeds", "what it is"),
             body,
         ),
+        *_on_benchmarks(results),
         *(
             [
                 Table(
@@ -156,6 +171,34 @@ def tables(results: Results) -> list[Table]:
             else []
         ),
     ]
+
+
+def _on_benchmarks(results: Results) -> list[Table]:
+    """Return the rows' agents on the paper's benchmarks; none if they were not measured."""
+    figures = [one for by_seed in results.benchmarks.values() for found in by_seed for one in found.items()]
+    names = [name for name in COLUMN_OF if name in {name for name, _ in figures}]
+    if not names:
+        return []
+    items = {name: max(figure.items for of, figure in figures if of == name) for name in names}
+    return [
+        Table(
+            "Ours on the benchmarks",
+            "The main figure of each benchmark in percent, scored as in the paper; items: "
+            + ", ".join(f"{COLUMN_OF[name]} {items[name]:,}" for name in names)
+            + ". Near 0 a benchmark does not distinguish rows.",
+            ("row", *(COLUMN_OF[name] for name in names), "mean", "seeds"),
+            [_benchmark_line(name, by_seed, names) for name, by_seed in results.benchmarks.items()],
+        )
+    ]
+
+
+def _benchmark_line(
+    row: str, by_seed: Sequence[Mapping[str, Figure]], names: Sequence[str]
+) -> tuple[str, ...]:
+    cells = [_percent([found[name].value for found in by_seed if name in found]) for name in names]
+    whole = [found for found in by_seed if all(name in found for name in names)]
+    means = [fmean(found[name].value for name in names) for found in whole]
+    return (row, *cells, _percent(means), str(len(whole)))
 
 
 def _line(name: str, ends: Sequence[Columns], one: Result | None, names: Sequence[str]) -> tuple[str, ...]:
@@ -261,6 +304,22 @@ Writer = Annotated[
         show_default=False,
     ),
 ]
+Benchmarks = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME,...",
+        help="Also measure the agents of all rows on these benchmarks: all, or bfcl,bamboogle, ...",
+        show_default=False,
+    ),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(min=1, help="At most so many items of each benchmark.", show_default=False),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the benchmarks' files; GENENV_DATA when left out.", show_default=False),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the reproduction in --out, or extend it.")]
 
 
@@ -272,6 +331,9 @@ def reproduce(  # noqa: PLR0913 - a command has the options it has
     jobs: Jobs = 1,
     offline: Offline = "957,1777",
     writer: Writer = "",
+    benchmarks: Benchmarks = "",
+    limit: Limit = None,
+    data: Data = None,
     overrides: Overrides = [],  # noqa: B006 - Typer's form
     resume: Resume = False,
 ) -> None:
@@ -286,6 +348,11 @@ def reproduce(  # noqa: PLR0913 - a command has the options it has
             f"{out} holds a reproduction already; add --resume to go on, or choose another --out"
         )
     check_writable(out)
+    named = [name.strip() for name in benchmarks.split(",") if name.strip()]
+    if not named and (limit is not None or data is not None):
+        raise UsageError("--limit and --data go with --benchmarks; name some, or leave these out")
+    policy = load_config(config, overrides).policy
+    asked = Measured.checked(named, policy, limit=limit, data=data) if named else None
     plan = Reproduction.begin(out, config, overrides, rows=chosen, seeds=seeds_of(seeds))
     each = counted(len(plan.grids[0].seeds), "seed")
     typer.echo(f"{counted(len(chosen), 'row')}, {each} each, in {out}", err=True)
@@ -293,7 +360,9 @@ def reproduce(  # noqa: PLR0913 - a command has the options it has
         failed = plan.train(
             jobs=jobs, writer=writer, say=lambda line: typer.echo(masked(inert(line)), err=True)
         )
-    results = collect(plan)
+        if asked is not None:
+            plan.measure(asked, ConsoleReporter())
+    results = collect(plan, asked)
     text = write_pages(results, out, grids=plan.grids)
     typer.echo(inert(text))
     for name, why in failed.items():

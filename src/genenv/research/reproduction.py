@@ -6,24 +6,31 @@ rounds. The runs are sweeps, so a reproduction is resumed and extended as they a
 OUT/rows/            the sweep of all rows
 OUT/parameters/      that of rows whose simulator sets parameters, if CONFIG lets it write whole specs
 OUT/offline.jsonl    tasks that one model wrote once
+OUT/benchmarks/      results of the rows' agents on benchmarks (`genenv.evaluation`), if any are named
 OUT/reproduce.md     the page; reproduce.html has the figures too
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
+from genenv.backends.settings import PolicyConfig
 from genenv.cli.generate import generate
 from genenv.config.run import RunConfig, load_config
-from genenv.environments import mixture
-from genenv.errors import UsageError, unknown_name
-from genenv.research.sweeps.grid import Grid
+from genenv.environments import mixture, shown_name
+from genenv.errors import UsageError, spelled, unknown_name
+from genenv.evaluation.config import OTHERS, EvaluationConfig, load_evaluation_config
+from genenv.evaluation.evaluate import Request, evaluate, read_files
+from genenv.evaluation.results import SUMMARY, figures_of, read_summary
+from genenv.progress import Reporter
+from genenv.research.sweeps.grid import Grid, rounds_done
 from genenv.research.sweeps.readings import MeasuredRun, Measurement, read_all
 from genenv.research.sweeps.sweep import play, warm_up
+from genenv.statistics import Figure
 
 OFFLINE = "offline"
 _FILE_TASKS = "simulator.file_tasks"
@@ -68,6 +75,12 @@ ROWS: Mapping[str, Row] = {
 
 ALL_ROWS = ",".join(ROWS)
 
+BEFORE = "before training"
+"""The row of agents after their warm-up."""
+
+PAPER_FORMS = ("bfcl.protocol=genenv", "alfworld.form=step")
+"""Settings of evaluations with which benchmarks are scored as in the paper."""
+
 AGAINST = ("paper+random", "paper+base")
 """The variants that every other row is held against, the first of them that is there."""
 
@@ -93,6 +106,67 @@ def rows_of(names: Sequence[str], offline: Sequence[int]) -> dict[str, Row]:
 def _of_file(row: Row, n: int) -> Row:
     about = row.about.replace("N tasks", f"{n:,} tasks")
     return Row(about, f"{row.variant}{n}", f"{row.paper}, {n:,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Which benchmarks the agents are measured on, and how."""
+
+    names: Sequence[str]
+    config: EvaluationConfig
+    limit: int | None = None
+    """At most so many items of each."""
+    data: Path | None = None
+    """The folder of the benchmarks' files."""
+
+    @classmethod
+    def checked(
+        cls, names: Sequence[str], policy: PolicyConfig, *, limit: int | None, data: Path | None
+    ) -> Measured:
+        """Find the benchmarks and read their files, before anything is trained.
+
+        Args:
+            names: the benchmarks.
+            policy: settings of the runs, from which device and threads are taken.
+            limit: at most so many items of each.
+            data: the folder of the benchmarks' files; None: GENENV_DATA.
+
+        Raises:
+            UsageError: there is no such benchmark, or the weights of these runs are elsewhere.
+            GenenvError: a file is missing or damaged.
+        """
+        if not policy.learns_here:
+            raise UsageError(
+                f"--benchmarks needs weights in the folders of runs, but policy.backend is {policy.backend!r}"
+            )
+        if strange := next((name for name in names if spelled(name, OTHERS) in OTHERS), None):
+            raise UsageError(f"--benchmarks names {strange!r}, which our table has as columns already")
+        words = [*PAPER_FORMS, f'policy.device="{policy.device}"', f"policy.threads={policy.threads}"]
+        config = load_evaluation_config(words)
+        asked = cls(names, config, limit, data)
+        return replace(asked, names=read_files(asked.request(names, policy="", out=None), config))
+
+    def request(self, names: Sequence[str], *, policy: str, out: Path | None) -> Request:
+        """Return the request that measures one agent."""
+        return Request(names=names, policy=policy, limit=self.limit, data=self.data, out=out, resume=True)
+
+
+def headline(folder: Path, benchmark: str, limit: int | None) -> Figure | None:
+    """Return the main figure of a complete evaluation in a folder; None if there is none.
+
+    Args:
+        folder: the results of one agent.
+        benchmark: name of the benchmark.
+        limit: number of items that were asked for; None: all.
+
+    Raises:
+        DataError: a summary is damaged.
+    """
+    for file in sorted(folder.glob(f"*{SUMMARY}")):
+        summary = read_summary(file)
+        if summary["benchmark"] == benchmark and summary.get("complete") and summary.get("limit") == limit:
+            return figures_of(summary)[0]
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +238,39 @@ class Reproduction:
             failed |= play(grid, jobs=jobs, say=say).failed
         return failed
 
+    def agents(self) -> Iterator[tuple[str, int, Path]]:
+        """Yield (row, seed, run) of each agent that is there, first those before training (row `BEFORE`)."""
+        by_variant = {row.variant: name for name, row in self.rows.items()}
+        for cell in self.grids[0].warm_ups():
+            yield BEFORE, cell.seed, cell.path
+        for grid in self.grids:
+            for cell in grid.cells():
+                done = rounds_done(cell) if cell.variant in by_variant else None
+                if done is not None and done[0] >= done[1]:
+                    yield by_variant[cell.variant], cell.seed, cell.path
+
+    def measure(self, asked: Measured, reporter: Reporter) -> None:
+        """Measure the agents on benchmarks; what is measured already is kept.
+
+        Raises:
+            GenenvError: a file, an earlier result or a model is unusable.
+        """
+        everyone = list(self.agents())
+        for number, (name, seed, run) in enumerate(everyone, start=1):
+            folder = self.measured(name, seed)
+            left = [one for one in asked.names if headline(folder, one, asked.limit) is None]
+            if not left:
+                continue
+            reporter.note(f"agent {number} of {len(everyone)}: {name}, seed {seed}, on {', '.join(left)}")
+            request = asked.request(left, policy=run.as_posix(), out=folder)
+            for outcome in evaluate(request, asked.config, reporter):
+                if outcome.failed:
+                    reporter.note(f"{len(outcome.failed)} items of {outcome.name} have no answer")
+
+    def measured(self, row: str, seed: int) -> Path:
+        """Return the folder with an agent's results on benchmarks."""
+        return self.path / "benchmarks" / row.replace(" ", "-") / f"seed-{seed}"
+
     def _write(self, grid: Grid, n: int, writer: str) -> None:
         """Let a model write the tasks of the offline rows: an endpoint, or the warmed-up simulator."""
         origin = next(grid.warm_ups()).path
@@ -211,6 +318,10 @@ class Results:
     """Held-out success after the warm-up, by seed."""
     rows: Sequence[Result]
     notes: Sequence[str] = field(default_factory=tuple[str, ...])
+    benchmarks: Mapping[str, Sequence[Mapping[str, Figure]]] = field(
+        default_factory=dict[str, Sequence[Mapping[str, Figure]]]
+    )
+    """Main figure of each benchmark, by row and seed; empty if none was measured."""
 
     @property
     def variants(self) -> Mapping[str, Sequence[MeasuredRun]]:
@@ -218,8 +329,12 @@ class Results:
         return {one.name: one.runs for one in self.rows if one.runs}
 
 
-def collect(reproduction: Reproduction) -> Results:
+def collect(reproduction: Reproduction, asked: Measured | None = None) -> Results:
     """Read the results of all rows that are trained.
+
+    Args:
+        reproduction: the rows.
+        asked: the benchmarks on which their agents were measured; None: on none.
 
     Raises:
         UsageError: no run is finished.
@@ -241,12 +356,24 @@ def collect(reproduction: Reproduction) -> Results:
         for name, row in reproduction.rows.items()
     ]
     names = list(dict.fromkeys(name for _, ends in by_column for name in ends))
-    return Results(reproduction.config, names, [before[seed] for seed in sorted(before)], rows, notes)
+    measured = {} if asked is None else _on_benchmarks(reproduction, asked)
+    return Results(
+        reproduction.config, names, [before[seed] for seed in sorted(before)], rows, notes, measured
+    )
+
+
+def _on_benchmarks(reproduction: Reproduction, asked: Measured) -> dict[str, list[Mapping[str, Figure]]]:
+    found: dict[str, list[Mapping[str, Figure]]] = {}
+    for name, seed, _ in reproduction.agents():
+        folder = reproduction.measured(name, seed)
+        figures = {one: headline(folder, one, asked.limit) for one in asked.names}
+        found.setdefault(name, []).append({one: own for one, own in figures.items() if own is not None})
+    return found
 
 
 def columns(run: MeasuredRun, measurement: Measurement) -> Columns:
     """Return held-out success by member of a mixture; of another environment, in one column."""
-    env = run.config.environment.name
+    env = shown_name(run.config.environment.name)
     found: dict[str, list[float]] = {}
     for task_id, score in measurement.scores.items():
         found.setdefault(task_id.partition(":")[0] if env == mixture.NAME else env, []).append(score)

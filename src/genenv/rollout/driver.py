@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from genenv.chat.reasoning import CLOSING, answer_of
@@ -25,7 +25,7 @@ from genenv.environments.base import (
     tools_of,
     verdict_of,
 )
-from genenv.errors import RolloutError
+from genenv.errors import ContextOverflow, RolloutError
 from genenv.progress import advance
 from genenv.sampling import Completion, Conversation, Sampler, SampleRequest, blocked_s
 from genenv.seeding import stream
@@ -136,6 +136,8 @@ class _Conversation:
         after = self.replies[-1] if self.replies else ""
         if self.replies:
             self._leave_out(messages[0].role)
+        self.itself.messages += messages
+        self.itself.tools = self.tools
         begin = len(self.token_ids)
         rendered = self.sampler.render(messages, first=not self.replies, tools=self.tools, after=after)
         if self.replies and [*rendered[:1]] == self.token_ids[-1:]:
@@ -160,13 +162,17 @@ class _Conversation:
             conversation=self.itself,
             last=len(self.replies) + 1 >= self.max_turns,
         )
-        completion = await self.sampler.sample(request)
+        try:
+            completion = await self.sampler.sample(request)
+        except ContextOverflow as error:  # of a model whose window is not known here
+            raise EpisodeOver(StopReason.CONTEXT) from error
         self.version = completion.version
         asked = len(self.token_ids)
         self._append(completion.token_ids, completion.logprobs, forced=completion.forced)
         self.turns.append((begin, asked, len(self.token_ids)))
         self.replies.append(self._answer(completion))
         self.messages.append(Message(role="assistant", content=self.replies[-1]))
+        self.itself.messages.append(self.messages[-1])
         if not completion.finished:
             raise EpisodeOver(StopReason.LENGTH)
         return self.replies[-1]
@@ -465,16 +471,19 @@ async def _seated_episode(
         reason, problem = StopReason.TIMEOUT, str(error)
     except RolloutError as error:
         reason, problem = StopReason.ERROR, str(error)
-    verdicts: Mapping[str, Verdict] = {}
+    missed = failed(UNFINISHED.get(reason, problem))
+    verdicts = dict.fromkeys(table.conversations, missed)
     if reason in GRADED and table.episode is not None:
-        verdicts = table.episode.verdicts()
+        graded = table.episode.verdicts()
+        verdicts = {seat: graded.get(seat, missed) for seat in table.conversations}
+    team = tuple(verdicts.values())
     found: dict[str, Trace] = {}
     for seat, conversation in table.conversations.items():
-        of_seat, verdict = reason, verdicts.get(seat, failed(UNFINISHED.get(reason, problem)))
+        of_seat, verdict = reason, verdicts[seat]
         if reason in UNFINISHED and seat != table.asked:
             of_seat, verdict = StopReason.ERROR, failed(f"The {table.asked}'s reply was cut off.")
         if conversation.replies or seat == table.asked or not (reason in GRADED or reason in UNFINISHED):
-            found[seat] = _trace(conversation, task, of_seat, verdict)
+            found[seat] = replace(_trace(conversation, task, of_seat, verdict), team=team)
     return found
 
 

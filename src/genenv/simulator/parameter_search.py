@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError
 
 from genenv.algorithms.update import evenly, lr_scale
-from genenv.environments.base import Environment, Options
+from genenv.environments.base import Environment, HasEdits, Options
 from genenv.environments.common import at_random, by_field, options_of
 from genenv.errors import DataError
 from genenv.files import write_whole
@@ -35,15 +35,55 @@ from genenv.seeding import generator
 from genenv.simulator.policy import names, spec_schemas
 from genenv.simulator.settings import SimulatorConfig
 from genenv.simulator.source import UntrainedSource, given
-from genenv.types import Context, Feedback, Generation, Json, JsonObject, Rejection
+from genenv.types import Context, Feedback, Generation, Json, JsonObject, Rejection, Seed
 
 STATE = "search.json"
 """The file of a search in a checkpoint."""
 
 Floats = NDArray[np.float64]
 StateT = TypeVar("StateT", bound=BaseModel)
-Slot = tuple[Options, random.Random]
-"""What a spec may be, and its source of randomness."""
+
+
+class Slot(NamedTuple):
+    """A place of a round: what may be written there, and its source of randomness."""
+
+    options: Options
+    rng: random.Random
+
+    def anew(self) -> JsonObject:
+        """Draw parameters uniformly."""
+        return at_random(self.options, self.rng)
+
+    def kept(self, level: JsonObject) -> JsonObject:
+        """Return a level with random values where it does not fit."""
+        return fitted(level, self.options, self.rng)
+
+    def changed(self, level: JsonObject) -> JsonObject:
+        """Return an edit of a level."""
+        return edited(level, self.options, self.rng)
+
+
+class WholeSlot(NamedTuple):
+    """The same for levels that are whole specs (`simulator.writes = "spec"`)."""
+
+    env: Environment
+    seed: Seed
+    rng: random.Random
+
+    def anew(self) -> JsonObject:
+        """Draw a level."""
+        return self.env.variation(self.seed, self.rng)
+
+    def kept(self, level: JsonObject) -> JsonObject:
+        """Return the level: it fits every seed, as mixtures, whose members differ, are refused."""
+        return level
+
+    def changed(self, level: JsonObject) -> JsonObject:
+        """Return the environment's edit of a level; whether there are any is asked before a run."""
+        return cast(HasEdits, self.env).edited(level, self.rng)
+
+
+AnySlot = Slot | WholeSlot
 Draw = tuple[JsonObject, bool]
 """Parameters, and whether rollouts only score them (`Generation.scored_only`)."""
 
@@ -58,15 +98,20 @@ class ParameterSearch(UntrainedSource, Generic[StateT]):
         self.config, self.seed = config, seed
         self._learned, self._published = state, state.model_copy(deep=True)
 
-    def _written(self, slots: Sequence[Slot], number: int) -> Iterator[Draw]:
+    def _written(self, slots: Sequence[AnySlot], number: int) -> Iterator[Draw]:
         """Yield the parameters of each slot of a round, by the published state."""
         raise NotImplementedError
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Write `variations` sets of parameters for each context."""
-        options = {name: options_of(schema) for name, schema in spec_schemas(env, contexts).items()}
         wanted = list(names(contexts, self.config.variations))
-        slots = [(options[context.id], generator(self.seed, self.name, name)) for context, name in wanted]
+        rngs = [generator(self.seed, self.name, name) for _, name in wanted]
+        slots: list[AnySlot]
+        if self.config.writes == "spec":
+            slots = [WholeSlot(env, one.seed, rng) for (one, _), rng in zip(wanted, rngs, strict=True)]
+        else:
+            options = {name: options_of(schema) for name, schema in spec_schemas(env, contexts).items()}
+            slots = [Slot(options[one.id], rng) for (one, _), rng in zip(wanted, rngs, strict=True)]
         written = self._written(slots, contexts[0].round if contexts else 0)
         return [
             given(context, name, spec, scored_only=scored_only)
@@ -149,10 +194,10 @@ SoftmaxesT = TypeVar("SoftmaxesT", bound=_Softmaxes)
 class _FromSoftmaxes(ParameterSearch[SoftmaxesT]):
     """A search that draws from softmaxes, and with the chance `simulator.explore` uniformly."""
 
-    def _written(self, slots: Sequence[Slot], number: int) -> Iterator[Draw]:
-        for options, rng in slots:
-            uniform = rng.random() < self.config.explore
-            yield (at_random(options, rng) if uniform else self._published.drawn(options, rng)), False
+    def _written(self, slots: Sequence[AnySlot], number: int) -> Iterator[Draw]:
+        for slot in cast(Sequence[Slot], slots):  # the settings refuse whole specs
+            uniform = slot.rng.random() < self.config.explore
+            yield (slot.anew() if uniform else self._published.drawn(slot.options, slot.rng)), False
 
     async def decision_metrics(
         self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
@@ -365,9 +410,10 @@ class ReplayedLevels(_Buffered[BufferState]):
     (Jiang et al., arXiv:2110.02439).
 
     Differences: a level is a set of parameters, whose text is drawn anew each time, because the gate rejects
-    copies. Its score is the reward of its tasks instead of the positive value loss, and only levels with
-    mixed outcomes are kept. Each place of a round is drawn by itself, not the round as a whole, and replays
-    begin with the first level, not with a half-filled buffer.
+    copies. With `simulator.writes = "spec"` it is a whole spec, and the same text comes again, which needs
+    `curriculum.novelty_threshold = 0`. Its score is the reward of its tasks instead of the positive value
+    loss, and only levels with mixed outcomes are kept. Each place of a round is drawn by itself, not the
+    round as a whole, and replays begin with the first level, not with a half-filled buffer.
     """
 
     name = "plr"
@@ -377,20 +423,20 @@ class ReplayedLevels(_Buffered[BufferState]):
     def __init__(self, config: SimulatorConfig, *, seed: int) -> None:
         super().__init__(BufferState(), config, seed=seed)
 
-    def _written(self, slots: Sequence[Slot], number: int) -> Iterator[Draw]:
+    def _written(self, slots: Sequence[AnySlot], number: int) -> Iterator[Draw]:
         search, levels = self.config.search, list(self._published.levels)
         weights, scored_only = self._chances(self._published.levels, number), not search.train_on_new
         parent: JsonObject | None = None
-        for options, rng in slots:
+        for slot in slots:
             if parent is not None:
-                yield edited(parent, options, rng), scored_only
+                yield slot.changed(parent), scored_only
                 parent = None
-            elif levels and rng.random() < search.replay_probability:
-                level = fitted(json.loads(rng.choices(levels, weights)[0]), options, rng)
+            elif levels and slot.rng.random() < search.replay_probability:
+                level = slot.kept(json.loads(slot.rng.choices(levels, weights)[0]))
                 yield level, False
                 parent = level if self.edits else None
             else:
-                yield at_random(options, rng), scored_only
+                yield slot.anew(), scored_only
 
     def _chances(self, levels: Mapping[str, _Level], number: int) -> list[float]:
         """Return the chance of each level to be replayed in a round, in order."""
@@ -428,7 +474,8 @@ class EditedLevels(ReplayedLevels):
     each replayed level takes the next place of the round. As published, rollouts of new and edited levels
     only score them; that is `train_on_new = false`. By default the agent trains on them too.
 
-    Differences: those of `plr`, and an edit changes one parameter.
+    Differences: those of `plr`, and an edit changes one parameter. With `simulator.writes = "spec"` the
+    environment edits the spec (`HasEdits`).
     """
 
     name = "accel"
@@ -461,14 +508,14 @@ class LearnableLevels(_Buffered[LearnableState]):
     def __init__(self, config: SimulatorConfig, *, seed: int) -> None:
         super().__init__(LearnableState(), config, seed=seed)
 
-    def _written(self, slots: Sequence[Slot], number: int) -> Iterator[Draw]:
+    def _written(self, slots: Sequence[AnySlot], number: int) -> Iterator[Draw]:
         search, levels = self.config.search, list(self._published.levels)
         scores = self._place(number) < search.scored_rounds
-        for options, rng in slots:
-            if not scores and levels and rng.random() < search.buffer_share:
-                yield fitted(json.loads(rng.choice(levels)), options, rng), False
+        for slot in slots:
+            if not scores and levels and slot.rng.random() < search.buffer_share:
+                yield slot.kept(json.loads(slot.rng.choice(levels))), False
             else:
-                yield at_random(options, rng), scores
+                yield slot.anew(), scores
 
     async def learn(
         self, env: Environment, feedback: Feedback, *, round_: int, rounds: int

@@ -81,7 +81,9 @@ class WritingConfig(Settings, frozen=True):
     tasks. `table`, `cem`, `plr`, `accel` and `sfl` search over task parameters without a model: baselines for
     a trained simulator."""
     writes: Literal["spec", "parameters"] = "spec"
-    """What the simulator writes: the whole spec, or only its parameters; the environment draws the rest."""
+    """What the simulator writes: the whole spec, or only its parameters; the environment draws the rest. With
+    whole specs `plr`, `accel` and `sfl` replay the very same level, and draw new ones as `variation` does;
+    `accel` needs an environment that edits specs, such as `control` with the system `maze`."""
     per_seed: int = Field(default=0, ge=0, le=100_000)
     """Write this many specs per seed once and draw from them (GenEnv-Static: 5); 0: always write new ones."""
     file: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
@@ -114,7 +116,7 @@ class WritingConfig(Settings, frozen=True):
             raise ValueError("source is 'endpoint', so address must name a model, as BASE_URL#MODEL")
         if self.source == "file" and self.writes == "parameters":
             raise ValueError("source is 'file', which holds whole specs, so writes must be 'spec'")
-        if self.source in SEARCHING and self.writes != "parameters":
+        if self.source in ("table", "cem") and self.writes != "parameters":
             raise ValueError(
                 f"source is {self.source!r}, which sets parameters, so writes must be 'parameters'"
             )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from genenv.backends.settings import WEIGHTS
+from genenv.backends.settings import BEHIND_ENDPOINT, WEIGHTS
 from genenv.config.resolved import ResolvedConfig, anchored, by_key
 from genenv.config.run import RunConfig, load_config
 from genenv.errors import DataError, UsageError
@@ -80,7 +80,8 @@ class Origin:
             )
         now, then = by_key(config), by_key(self.config)
         fixed = [key for key in now.keys() | then.keys() if key.startswith("environment.")]
-        fixed += [*WEIGHTS, "policy.backend", *(f"agents.{name}.model" for name in config.agents)]
+        fixed += [*WEIGHTS, "policy.backend"]
+        fixed += [f"agents.{name}.{one}" for name in config.agents for one in ("model", "backend", "address")]
         for key in sorted(fixed):
             if now.get(key) != then.get(key):
                 raise UsageError(
@@ -155,6 +156,11 @@ def first_weights(config: RunConfig) -> dict[str, Path]:
             raise UsageError(
                 f"{setting}: {origin} has no agent {theirs!r}; its agents are {', '.join(agents)}"
             )
+        if origin.config.policy_of(theirs).backend == BEHIND_ENDPOINT:
+            raise UsageError(
+                f"{setting}: {theirs} of {origin} is a model behind an endpoint, without weights; set "
+                f"agents.{name}.address instead"
+            )
         now, then = _of_weights(config, name), _of_weights(origin.config, theirs)
         for key, value in now.items():
             if value != then[key]:
@@ -169,7 +175,8 @@ def first_weights(config: RunConfig) -> dict[str, Path]:
 def _of_weights(config: RunConfig, agent: str) -> dict[str, Json]:
     """Return the settings that decide which model an agent's weights belong to."""
     policy = {key: value for key, value in by_key(anchored(config)).items() if key in WEIGHTS}
-    policy |= {"policy.backend": config.policy.backend, "policy.model": config.model_of(agent)}
+    own = config.policy_of(agent)
+    policy |= {"policy.backend": own.backend, "policy.model": own.model}
     policy.pop("policy.simulator_model", None)
     return policy
 

@@ -19,7 +19,7 @@ from genenv.algorithms.advantages import agent_credit
 from genenv.algorithms.datum import Critic
 from genenv.algorithms.losses import find_loss
 from genenv.algorithms.reward_weighting import simulator_credit
-from genenv.backends.base import Backend, Role, open_backend
+from genenv.backends.base import Backend, Opened, Role, open_backend
 from genenv.config.resolved import ResolvedConfig, resolve
 from genenv.config.run import RunConfig, as_tables, dump_toml
 from genenv.curriculum.seed_choice import check_seeds, chooser_class
@@ -61,14 +61,16 @@ def check_models(config: RunConfig) -> None:
     Raises:
         UsageError: a model does not exist. The message suggests the most similar name.
     """
-    policy = config.policy
-    if policy.backend != "local":
+    policies = [config.policy, *(config.policy_of(agent) for agent in config.agents)]
+    names = {one.model: None for one in policies if one.learns_here}
+    if config.policy.learns_here and config.policy.simulator_model is not None:
+        names[config.policy.simulator_model] = None
+    if not names:
         return
     from genenv.backends.local import hub
 
-    for name in (policy.model, policy.simulator_model, *(agent.model for agent in config.agents.values())):
-        if name is not None:
-            hub.check(name)
+    for name in names:
+        hub.check(name)
 
 
 def check_own_parts(config: RunConfig) -> None:
@@ -120,6 +122,11 @@ def _env(name: str, settings: BaseModel, writing: SimulatorConfig, reporter: Rep
         reporter.note(f"{name}: {omitted}")
     if writing.writes == "parameters":
         env = cast(Environment, ByParameters(env))
+    elif writing.source == "accel" and not getattr(env, "edits", False):
+        raise UsageError(
+            f"simulator.source is 'accel' and simulator.writes 'spec', but the environment {env.name} edits "
+            "no specs with these settings: set simulator.writes to 'parameters'"
+        )
     check_seeds(env.seeds(), 1 if writing.source == "none" else writing.contexts)
     return env
 
@@ -136,7 +143,7 @@ def load_players(config: RunConfig, env: Environment, reporter: Reporter) -> Pol
         UsageError: a model cannot be loaded or used on this machine.
     """
     policy = config.policy
-    loaded = policy.model if policy.backend == "local" else f"{policy.backend} players"
+    loaded = policy.model if policy.learns_here else f"{policy.backend} players"
     with staged(reporter, f"loading {loaded}", items=None, unit=""):
         return build_players(config, env)
 
@@ -148,29 +155,9 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
         UsageError: a model cannot be loaded or used on this machine, or a source of tasks cannot be opened.
     """
     seed = config.run.seed
-    ahead = config.run.staleness > 0
-    roles = [_role(name, agent, ahead=ahead) for name, agent in config.population.items()]
     written = config.simulator.source == "model"
-    if written:
-        roles.append(_role("simulator", config.simulator, ahead=ahead))
     source = None if written else _source(config.simulator, seed)  # a wrong setting is refused before loading
-    opened = open_backend(config.policy, roles, env, seed=seed)
-    if config.curriculum.compares_versions and not opened.scores_written:
-        raise UsageError(
-            f"backend {config.policy.backend!r} cannot score tasks under an older version of the agent: set "
-            'curriculum.env_reward and curriculum.candidate_reward to other rewards than "progress"'
-        )
-    for name, own in config.population.items():
-        if own.algorithm == "ppo" and not isinstance(opened.trainers[name], Critic):
-            raise UsageError(
-                f"agent.algorithm is 'ppo', but backend {config.policy.backend!r} has no value function: set "
-                "policy.backend to 'ppo', or agent.algorithm to 'grpo'"
-            )
-        if own.max_new_tokens < opened.reply_tokens:
-            raise UsageError(
-                f"agent.max_new_tokens is {own.max_new_tokens}, which cuts trajectories of "
-                f"{opened.reply_tokens - 1} steps off: set it to {opened.reply_tokens}"
-            )
+    opened = _open_policies(config, env, written=written)
     agents = [
         Agent(
             opened.samplers[name],
@@ -207,6 +194,48 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
         warmup=warmup if opened.warms_up else None,
         backend=opened,
     )
+
+
+def _open_policies(config: RunConfig, env: Environment, *, written: bool) -> Opened:
+    """Open a sampler and a trainer for each agent, and for the simulator if it is a model of this run.
+
+    Raises:
+        UsageError: an endpoint does not answer, a model cannot be used, or a backend lacks what is set.
+    """
+    seed, ahead = config.run.seed, config.run.staleness > 0
+    behind = {name: agent for name, agent in config.agents.items() if agent.address is not None}
+    here = {name: agent for name, agent in config.population.items() if name not in behind}
+    roles = [_role(name, agent, ahead=ahead) for name, agent in here.items()]
+    if written:
+        roles.append(_role("simulator", config.simulator, ahead=ahead))
+    if not behind:
+        opened = open_backend(config.policy, roles, env, seed=seed)
+    else:
+        try:
+            from genenv.clients.policy import meet, with_endpoints
+        except ImportError as error:
+            raise UsageError("endpoints need the openai client: pip install 'genenv[api]'") from error
+        met = meet(behind)  # a server that does not answer is refused before models are loaded
+        opened = with_endpoints(open_backend(config.policy, roles, env, seed=seed), met)
+    if config.curriculum.compares_versions and not opened.scores_written:
+        raise UsageError(
+            f"backend {config.policy.backend!r} cannot score tasks under an older version of the agent: set "
+            'curriculum.env_reward and curriculum.candidate_reward to other rewards than "progress"'
+        )
+    for name, own in here.items():
+        section = f"agents.{name}" if config.agents else "agent"
+        backend = config.policy_of(name).backend
+        if own.algorithm == "ppo" and not isinstance(opened.trainers[name], Critic):
+            raise UsageError(
+                f"{section}.algorithm is 'ppo', but backend {backend!r} has no value function: set the "
+                f"backend to 'ppo', or {section}.algorithm to 'grpo'"
+            )
+        if own.max_new_tokens < (most := opened.reply_tokens.get(name, 0)):
+            raise UsageError(
+                f"{section}.max_new_tokens is {own.max_new_tokens}, which cuts trajectories of {most - 1} "
+                f"steps off: set it to {most}"
+            )
+    return opened
 
 
 def _source(writing: SimulatorConfig, seed: int) -> TaskSource:
@@ -249,6 +278,7 @@ def _role(name: str, config: AgentConfig | SimulatorConfig, *, ahead: bool) -> R
     return Role(
         name=name,
         model=config.model if isinstance(config, NamedAgentConfig) else None,
+        backend=config.backend if isinstance(config, NamedAgentConfig) else None,
         optimizer=config,
         reference=config.kl_coefficient > 0,
         ramped=_warms_up(config) and config.warmup.kept_moments == "none",
@@ -388,7 +418,10 @@ def _opened(config: ResolvedConfig, folder: RunFolder, reporter: Reporter) -> Ge
             opened.callback(players.backend.end)
         if (settled := players.backend.settled) is not None:
             config = config.model_copy(update={"policy": settled})
-        _check_tools(env, players.agent.sampler, seed=config.run.seed)
+        first = config.seated.get(next(iter(getattr(env, "seats", ())), ""))  # alone is offered tools
+        for name, agent in players.agents.items():
+            if not config.seated or name == first:
+                _check_tools(env, agent.sampler, seed=config.run.seed)
         sinks = open_sinks(config.logging, folder.path, name=config.run.name, settings=as_tables(config))
         opened.callback(close_all, sinks)
         with staged(reporter, "building base tasks", items=len(env.seeds()), unit="tasks"):

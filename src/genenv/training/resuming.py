@@ -12,18 +12,27 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from genenv.backends.settings import AUTOMATIC, WEIGHTS, PolicyConfig
-from genenv.config.resolved import ARITHMETIC, FREE, anchored, by_key, with_values
+from genenv.agent.policy import NamedAgentConfig
+from genenv.backends.settings import AUTOMATIC, WEIGHTS
+from genenv.config.resolved import (
+    ARITHMETIC,
+    FREE,
+    absolute_environment,
+    anchored,
+    by_key,
+    with_values,
+)
 from genenv.config.run import RunConfig, dump_toml, load_config
 from genenv.config.tables import apply_override, dump_tables, flat, read_tables, renamed
+from genenv.environments import is_folder
 from genenv.errors import UsageError
 from genenv.files import write_whole
 from genenv.runs.folder import RunFolder
 from genenv.settings import walk, why_it_may_change
 from genenv.types import Json
 
-_COMPUTES_HERE = ("local", "vllm")
-"""Backends that train on this machine, and so depend on its hardware and software."""
+_FREE_OF_AGENTS = {key for key, field in walk(NamedAgentConfig) if why_it_may_change(field) is not None}
+"""Settings of `[agents.NAME]` that may change."""
 _AUTOMATIC: Mapping[str, Json] = {f"policy.{name}": value for name, value in AUTOMATIC.items()}
 
 
@@ -84,7 +93,8 @@ def continued(
     for key, value in sorted(wanted.items()):
         if before.get(key) == value or (value == _AUTOMATIC.get(key) and not may_change(key)):
             continue  # automatic is what was decided
-        if may_change(key) and value is not None:
+        moved = key == "environment.name" and _has_moved(str(before[key]), str(value))
+        if (may_change(key) or moved) and value is not None:
             taken[key] = value
         else:
             refused.append(key)
@@ -99,13 +109,25 @@ def for_training(
     Raises:
         UsageError: the change of a setting that affects results was requested. The message names it.
     """
-    own = type(load_config(folder.config).environment.settings)
+    saved = load_config(folder.config)
+    own = type(saved.environment.settings)
     free = {key for key, field in walk(own, "environment.") if why_it_may_change(field) is not None}
+    place = saved.environment.name
+    gone = is_folder(place) and not Path(place).exists()
 
     def may_change(key: str) -> bool:
+        section, _, rest = key.partition(".")
+        agent, _, of_agent = rest.partition(".")
+        if section == "agents" and agent in saved.agents:
+            return of_agent in _FREE_OF_AGENTS
         return key in FREE or key in free or (other_arithmetic and key in ARITHMETIC)
 
     change = continued(folder, config_path, overrides, may_change=may_change)
+    if gone and change.asked.environment.name == place:
+        raise UsageError(
+            f"the environment of {folder.path} was {place}, where nothing is now: put it back, or name its "
+            "folder with --set environment.name=FOLDER"
+        )
     if change.refused:
         last_digits = ARITHMETIC.issuperset(change.refused)
         raise UsageError(
@@ -129,7 +151,7 @@ def possible(change: Continued, folder: RunFolder, *, other_arithmetic: bool) ->
     own, config = change.saved.policy, change.asked
     lacked = {
         name: why
-        for name, why in _lacking(config.policy).items()
+        for name, why in _lacking(config).items()
         if getattr(config.policy, name) == getattr(own, name)
     }
     if lacked and not other_arithmetic:
@@ -164,19 +186,19 @@ def for_writing(folder: RunFolder | None, config_path: Path | None, overrides: S
             f"{folder.path} was trained with other settings: {', '.join(change.refused)}; "
             f"generate with its own, {folder.config}"
         )
-    return _without(change.asked, _lacking(change.asked.policy))  # nothing here must compute the same digits
+    return _without(change.asked, _lacking(change.asked))  # nothing here must compute the same digits
 
 
-def _lacking(policy: PolicyConfig) -> Mapping[str, str]:
+def _lacking(config: RunConfig) -> Mapping[str, str]:
     """Return the decided policy settings that this machine cannot follow, with reasons.
 
     Remote backends have none.
     """
-    if policy.backend not in _COMPUTES_HERE:
+    if not config.learns_here:
         return {}
     from genenv.backends.local.hardware import lacking
 
-    return lacking(policy)
+    return lacking(config.policy)
 
 
 def _without(config: RunConfig, lacked: Collection[str]) -> RunConfig:
@@ -226,11 +248,17 @@ def _in_overrides(folder: RunFolder, overrides: Sequence[str], saved: RunConfig)
     for override in overrides:
         apply_override(tables, override)
     said = flat(renamed(tables))
-    name = said.get("environment.name", saved.environment.name)
-    if name != saved.environment.name:
+    own = saved.environment.name
+    name = absolute_environment(str(said.get("environment.name", own)))
+    if name != own and not _has_moved(own, name):
         return {"environment.name": name}  # whose settings are others
     checked = by_key(anchored(load_config(folder.config, overrides))) if overrides else {}
     return {key: checked.get(key) for key in said}
+
+
+def _has_moved(before: str, now: str) -> bool:
+    """Return whether an environment's folder may have moved: nothing is where it was."""
+    return is_folder(before) and is_folder(now) and not Path(before).exists() and Path(now).exists()
 
 
 def _shown(value: Json) -> str:

@@ -223,7 +223,8 @@ class TaskPool:
         if most is not None:
             wanted = min(wanted, most)
         elif config.curriculum.candidates > 1:
-            wanted = max(wanted, min(wanted * config.curriculum.candidates, len(self.seeds)))
+            most = len(self.seeds) if config.simulator.per_seed else wanted * config.curriculum.candidates
+            wanted = max(wanted, min(wanted * config.curriculum.candidates, most))
         rng = generator(self.seed, purpose, number)
         curriculum = in_round(config.curriculum, number, config.run.rounds)
         seeds, agents = list[Seed](), list[str]()
@@ -247,7 +248,18 @@ class TaskPool:
     def _seeds_for(
         self, agent: str, wanted: int, rng: random.Random, curriculum: CurriculumConfig
     ) -> Sequence[Seed]:
-        """Choose the seeds of an agent's contexts, by its own statistics."""
+        """Choose the seeds of an agent's contexts, by its own statistics.
+
+        Where candidates need more contexts than there are seeds, seeds are chosen in several passes.
+        """
+        passes = -(-wanted // len(self.seeds))
+        sizes = (wanted // passes + (number < wanted % passes) for number in range(passes))
+        return [seed for size in sizes for seed in self._different_seeds(agent, size, rng, curriculum)]
+
+    def _different_seeds(
+        self, agent: str, wanted: int, rng: random.Random, curriculum: CurriculumConfig
+    ) -> Sequence[Seed]:
+        """Choose different seeds, at most as many as there are."""
         if isinstance(self.chooser, Controller):
             return self.chooser.choose(self.seeds, wanted, rng)
         if self.chooser is not None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeVar, cast
 
+from genenv.environments import shown_name
 from genenv.errors import DataError, UsageError
 from genenv.files import is_held
 from genenv.progress import LiveState, read_live
@@ -86,13 +87,42 @@ class Run:
         return found if len(found) > 1 else []
 
     def advantage_of(self, agent: str) -> str:
-        """Return the setting `advantage` of an agent; "" where a value network computes advantages."""
-        if self.text("agent.algorithm") == "ppo":
+        """Return the setting `advantage` of an agent; "" where the rewards in the store do not determine it.
+
+        So it is where a value network computes advantages, or rewards of other seats count too.
+        """
+        own = self._of_agent(agent)
+
+        def of(name: str) -> object:
+            return own.get(name, self.settings.get(f"agent.{name}"))
+
+        if of("algorithm") == "ppo" or of("advantage_of") == "success" or of("team_weight"):
             return ""
-        own = self.settings.get(f"agents.{agent}")
-        if isinstance(own, Mapping):
-            return str(cast(Mapping[str, object], own).get("advantage", ""))
-        return self.text("agent.advantage")
+        return str(of("advantage") or "")
+
+    def tokens_of(self, agent: str) -> tuple[str, str]:
+        """Return the backend and the model whose tokens an agent's trajectories are in.
+
+        Those of a model behind an endpoint are in the tokens of the first agent that is on a backend.
+        """
+        here = [name for name in self.agents if not self._of_agent(name).get("address")]
+        own = self._of_agent(agent)
+        if own.get("address"):
+            own = self._of_agent(here[0] if here else "")
+        backend, model = own.get("backend"), own.get("model")
+        usual = self.text("policy.model") if here or not self.agents else self._simulators_model
+        return str(backend or self.text("policy.backend")), str(model or usual)
+
+    @property
+    def _simulators_model(self) -> str:
+        return self.text("policy.simulator_model", "policy.model")
+
+    def _of_agent(self, agent: str) -> Mapping[str, object]:
+        """Return the settings of one of several agents; empty if there is none of that name."""
+        own = cast(object, self.settings.get(f"agents.{agent}"))
+        if not isinstance(own, Mapping):
+            return {}
+        return cast(Mapping[str, object], own)
 
     @property
     def done(self) -> int:
@@ -149,6 +179,11 @@ class Run:
     def text(self, *names: str) -> str:
         """Return the first of these settings that is given, as text; "" if none is."""
         return next((str(self.settings[name]) for name in names if self.settings.get(name) is not None), "")
+
+    @property
+    def environment(self) -> str:
+        """The environment's name for people; "" if the settings name none."""
+        return shown_name(self.text("environment.name", "domain.name"))
 
     def series(self, metric: str) -> Mapping[int, float]:
         """Return a metric by round, for the rounds that have it."""

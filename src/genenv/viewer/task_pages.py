@@ -187,7 +187,10 @@ class TaskPages:
         """Show a trajectory turn by turn, with its tokens."""
         run, id_ = self._run(request), request.query_params.get("id", "")
         hub = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface") / "hub"
-        texts = tasks.texts_of(run.text("policy.backend"), run.text("policy.model"), (cache_folder(), hub))
+
+        def texts(agent: str) -> tasks.Texts:
+            return tasks.texts_of(*run.tokens_of(agent), (cache_folder(), hub))
+
         found = reading(run, lambda db: tasks.trace_page(db, id_, texts, run.advantage_of))
         calls, why = tasks.changes(found, run.settings, self.replay)
         return self._show(

@@ -365,13 +365,15 @@ Texts = Callable[[Sequence[int]], list[str]]
 """Token ids -> the text of each."""
 
 
-def trace_page(db: Database, id_: str, texts: Texts, advantage: Callable[[str], str]) -> TracePage:
+def trace_page(
+    db: Database, id_: str, texts: Callable[[str], Texts], advantage: Callable[[str], str]
+) -> TracePage:
     """Return everything about a trajectory.
 
     Args:
         db: the store.
         id_: the id of the trajectory.
-        texts: gives the texts of tokens.
+        texts: returns what gives the texts of an agent's tokens, by its name.
         advantage: returns the setting `advantage` of an agent, by its name.
 
     Raises:
@@ -406,7 +408,7 @@ def trace_page(db: Database, id_: str, texts: Texts, advantage: Callable[[str], 
         task=task,
         asked=conversation(task["messages"]) if first_seat else [],
         messages=messages,
-        replies=_replies(trace, texts, messages),
+        replies=_replies(trace, texts(str(trace["agent"])), messages),
         before=before,
         after=after,
         place=group.index(trace["n"]) + 1,

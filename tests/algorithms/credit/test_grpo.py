@@ -15,11 +15,12 @@ from genenv.algorithms.advantages import (
     group_advantages,
     grpo_credit,
     imitate,
+    team_advantages,
     zero_advantage_rate,
 )
 from genenv.algorithms.datum import UpdateBatch, averaged
 from genenv.algorithms.settings import GrpoConfig
-from genenv.types import Group, Trace
+from genenv.types import Group, StopReason, Trace, Verdict
 from lessons import make_groups
 
 rewards = st.lists(st.floats(0, 1), min_size=2, max_size=10)
@@ -108,6 +109,78 @@ def test_the_settings_become_the_objective_and_the_steps(toy):
     assert (objective.kl, objective.kl_coefficient) == ("k3", 0.05)
     assert (lesson.steps, lesson.epochs, lesson.cap) == (2, 3, None)
     assert lesson.coefficients == {"ppo": 1.0, "nll": 0.5}
+
+
+OWN, OTHER = [1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 1.0, 1.0]
+TEAM = [0.5, 0.0, 0.5, 1.0]
+"""Rewards of two seats in four episodes, and their means."""
+
+
+def test_the_team_and_the_own_reward_are_compared_within_the_group_and_then_averaged():
+    # own: 0.5 above or below its mean; team: mean 0.5
+    assert team_advantages(OWN, TEAM, "centred", 0.5) == [0.25, -0.5, -0.25, 0.5]
+    # deviations sqrt(1 / 3) = 0.57735 and sqrt(0.5 / 3) = 0.40825, each with 0.0001 added:
+    # 0.75 * 0.86588 = 0.64941, and 0.25 * 1.22444 = 0.30611 where the team differs from its mean
+    assert team_advantages(OWN, TEAM, "normalised", 0.25) == pytest.approx(
+        [0.64941, -0.95552, -0.64941, 0.95552], abs=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", ADVANTAGES)
+def test_the_extremes_are_the_own_reward_alone_and_the_team_alone(name):
+    assert team_advantages(OWN, TEAM, name, 0.0) == group_advantages(OWN, name)
+    assert team_advantages(OWN, TEAM, name, 1.0) == group_advantages(TEAM, name)
+
+
+def test_a_game_of_constant_sum_has_no_advantage_for_the_team():
+    against = [1 - reward for reward in OWN]
+    team = [(a + b) / 2 for a, b in zip(OWN, against, strict=True)]
+    assert team_advantages(OWN, team, "normalised", 1.0) == [0.0] * 4
+    assert team_advantages(OWN, team, "centred", 0.5) == [0.25, -0.25, -0.25, 0.25]
+
+
+def seated(toy: Any, broken: int = 0) -> Group:
+    """Four episodes with a team of two seats, and some that broke."""
+    judged = [
+        (
+            Verdict(reward=own, success=own > 0, explanation=""),
+            Verdict(reward=o, success=o > 0, explanation=""),
+        )
+        for own, o in zip(OWN, OTHER, strict=True)
+    ]
+    ran = [
+        replace(toy.trace((5, 6), [(7, 1)], reward=pair[0].reward), success=pair[0].success, team=pair)
+        for pair in judged
+    ]
+    lost = [toy.trace((5, 6), [(7, 1)], reward=0.0, stop_reason=StopReason.ERROR)] * broken
+    return Group(task=toy.task(), traces=(*lost, *ran), seat="asker")
+
+
+def of_rollouts(batch: UpdateBatch) -> list[float]:
+    return [datum.advantages[0] for datum in batch.data if datum.advantages]
+
+
+@pytest.mark.parametrize("of", ["reward", "success"])
+def test_the_weight_of_the_team_changes_a_seats_advantages(toy, of):
+    group, same = seated(toy, broken=2), {"advantage": "centred", "advantage_of": of}
+    assert of_rollouts(credit([group], **same)) == [0.5, -0.5, -0.5, 0.5]
+    assert of_rollouts(credit([group], **same, team_weight=0.5)) == [0.25, -0.5, -0.25, 0.5]
+    assert of_rollouts(credit([group], **same, team_weight=1.0)) == [0.0, -0.5, 0.0, 0.5]
+
+
+def test_a_seat_that_earns_the_same_everywhere_learns_from_the_team_alone(toy):
+    group = seated(toy)
+    lazy = replace(group, traces=tuple(replace(trace, reward=0.5) for trace in group.traces))
+    assert credit([lazy]).units == []
+    assert zero_advantage_rate([lazy], GrpoConfig()) == 1.0
+    assert zero_advantage_rate([lazy], GrpoConfig(team_weight=0.1)) == 0.0
+    assert len(credit([lazy], team_weight=0.1).units) == 1
+
+
+def test_groups_without_seats_have_their_own_advantages_whatever_the_weight(toy):
+    groups = make_groups(toy)
+    found = of_rollouts(credit(groups, team_weight=0.3))
+    assert found == pytest.approx(of_rollouts(credit(groups)), abs=1e-12)
 
 
 def test_failed_attempts_do_not_count(toy):

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from backends.vllm.together_cases import ROLES, TOKENS, lessons
 from genenv.algorithms.datum import Objective
-from genenv.backends import torchrun
+from genenv.backends.base import process_rank
 from genenv.backends.local.backend import follow_rank_0, open_local, release_followers
 from genenv.backends.settings import PolicyConfig
 from genenv.sampling import SampleRequest
@@ -62,7 +62,7 @@ async def played(opened: Any, folder: Path, other: Path | None) -> dict[str, Any
 
 
 def main() -> None:
-    if torchrun.rank():
+    if process_rank():
         follow_rank_0()
         return
     folder, model, dtype, *rest = sys.argv[1:]

@@ -187,3 +187,36 @@ def test_a_run_that_is_resumed_on_another_server_is_the_run_that_was_not_interru
     assert [list(one["models"]) for one in facts] == [["tiny"], ["tiny"]]
     said = genenv("export-agent", tmp_path / "parts", "--out", tmp_path / "out", fails=True)
     assert "are on its Tinker server" in said
+
+
+@pytest.mark.slow
+def test_one_agent_is_on_the_server_and_the_other_one_here(serve: Serve, tmp_path: Path) -> None:
+    def genenv(*words: object, fails: bool = False) -> str:
+        command = [PYTHON, "-m", "genenv", *map(str, words)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode != 0) == fails, done.stderr
+        return done.stderr
+
+    two = tmp_path / "two.toml"
+    apart = '\n[agents.one]\n[agents.two]\nbackend = "tinker"\n'
+    two.write_text((CONFIGS / "tiny.toml").read_text() + apart)
+    more = (
+        *RUN[:-2],
+        "--set",
+        "policy.device=cpu",
+        "--set",
+        "agent.guidance=all",
+        "--set",
+        f"policy.tinker.address={serve()}",
+    )
+    genenv("train", two, *more, "--set", "run.rounds=1", "--out", tmp_path / "run")
+    genenv("train", "--resume", "--out", tmp_path / "run", "--set", "run.rounds=2")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["round"] for line in lines] == [0, 1, 2]
+    assert lines[-1]["agents/one/steps"] > 0 < lines[-1]["agents/two/steps"]
+    saved = tmp_path / "run" / "checkpoints" / "round-0002"
+    assert (saved / "one" / "adapter_model.safetensors").is_file()
+    assert (saved / "two" / "tinker.json").is_file()
+    said = genenv("export-agent", f"{tmp_path / 'run'}:two", "--out", tmp_path / "two", fails=True)
+    assert "are on its Tinker server" in said
+    genenv("export-agent", f"{tmp_path / 'run'}:one", "--adapter", "--out", tmp_path / "one")

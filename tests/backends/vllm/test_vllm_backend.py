@@ -16,10 +16,11 @@ import pytest
 
 from genenv.algorithms.datum import Objective
 from genenv.backends.local.served.models import LoadedBase
-from genenv.backends.settings import PolicyConfig
+from genenv.backends.settings import AUTOMATIC, PolicyConfig
 from genenv.backends.vllm import fleet as fleets
 from genenv.backends.vllm.client import Refused, read_addresses, remove_address, write_address
 from genenv.backends.vllm.policy import VllmSampler
+from genenv.config.run import load_config
 from genenv.errors import GenenvError, UsageError
 from genenv.sampling import SampleRequest
 from genenv.servers.vllm import SamplingServer
@@ -346,18 +347,52 @@ def test_two_agents_are_adapters_on_one_server(serve: Serve, tmp_path: Path) -> 
     assert last["agents/one/loss"] != last["agents/two/loss"]
     saved = tmp_path / "whole" / "checkpoints" / "round-0002"
     assert {path.name for path in saved.iterdir() if path.is_dir()} == {"one", "two", "simulator"}
-    other = ("--set", "agents.two.model=tiny-2")
+    other = ("--set", "agents.two.model=smollm2-135m")
     said = refused("train", two, *RUN, *named, *other, "--out", tmp_path / "other")
-    assert "leave out agents.two.model (tiny-2), or set policy.backend to 'local'" in said
+    assert "leave out agents.two.model (smollm2-135m), or set policy.backend to 'local'" in said
 
 
 @pytest.mark.long
-def test_a_run_with_two_servers_is_played_to_its_end(serve: Serve, tmp_path: Path) -> None:
+def test_one_agent_is_sampled_by_a_server_and_the_other_one_here(serve: Serve, tmp_path: Path) -> None:
+    two = tmp_path / "two.toml"
+    here = '\n[agents.one]\nbackend = "local"\n[agents.two]\nlr = 1e-3\n'
+    two.write_text((CONFIGS / "tiny.toml").read_text() + here)
+    named = ("--set", f'policy.vllm.addresses=["{serve(0).url}"]', "--set", "agent.guidance=all")
+    succeeds("train", two, *RUN, *named, "--out", tmp_path / "whole")
+    last = lines_of(tmp_path / "whole")[-1]
+    assert last["agents/one/steps"] > 0 < last["agents/two/steps"]
+    assert json.loads((tmp_path / "whole" / "server.jsonl").read_text())["gap"] < 1e-3
+    saved = tmp_path / "whole" / "checkpoints" / "round-0002"
+    assert {path.name for path in saved.iterdir() if path.is_dir()} == {"one", "two", "simulator"}
+    config = load_config(tmp_path / "whole" / "config.toml")
+    assert [config.policy_of(name).backend for name in ("one", "two")] == ["local", "vllm"]
+    assert config.policy.device == "cpu"
+    succeeds("train", "--resume", "--out", tmp_path / "whole", "--set", "run.rounds=3")
+    assert [row["round"] for row in lines_of(tmp_path / "whole")] == [0, 1, 2, 3]
+    for name in ("one", "two"):  # adapters of both are in the folder, wherever they were sampled
+        policy = f"{tmp_path / 'whole'}:{name}"
+        assert (
+            "2 items"
+            in succeeds("eval", "held-out", "--policy", policy, "--limit", 2, "--out", tmp_path / name).stdout
+        )
+
+
+@pytest.mark.long
+def test_a_run_with_two_servers_is_played_to_its_end_and_its_agent_is_measured_and_exported(
+    serve: Serve, tmp_path: Path
+) -> None:
     addresses = json.dumps([serve(0).url, serve(1).url])
     start = ["train", CONFIGS / "tiny.toml", *RUN, "--set", f"policy.vllm.addresses={addresses}"]
     succeeds(*start, "--out", tmp_path / "run")
     assert [row["round"] for row in lines_of(tmp_path / "run")] == [0, 1, 2]
     assert json.loads((tmp_path / "run" / "server.jsonl").read_text())["gap"] < 1e-3
+    decided = load_config(tmp_path / "run" / "config.toml").policy
+    assert [name for name, value in AUTOMATIC.items() if getattr(decided, name) == value] == []
+    measured = ("held-out", "--policy", tmp_path / "run", "--limit", 4, "--out", tmp_path / "measured")
+    assert "4 items" in succeeds("eval", *measured).stdout
+    succeeds("export-agent", tmp_path / "run", "--adapter", "--out", tmp_path / "agent")
+    assert (tmp_path / "agent" / "adapter_model.safetensors").is_file()
+    assert "no model 'tinyy'" in refused(*start, "--set", "policy.model=tinyy", "--out", tmp_path / "other")
 
 
 @pytest.mark.long

@@ -10,8 +10,7 @@ from typing import Any, cast
 
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import OptimizerConfig
-from genenv.backends import torchrun
-from genenv.backends.base import Role
+from genenv.backends.base import Role, process_rank
 from genenv.backends.local.backend import follow_rank_0, open_local, release_followers
 from genenv.backends.local.packing import bundle_by_prompt, micro_batches
 from genenv.backends.settings import PolicyConfig
@@ -72,7 +71,7 @@ async def played(players: Any, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    if torchrun.rank():
+    if process_rank():
         follow_rank_0()
         return
     config = PolicyConfig(backend="vllm", model="tiny", tokens_per_microbatch=TOKENS, **HERE)

@@ -138,11 +138,14 @@ def made() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def made_folder(made, tmp_path_factory) -> Path:
+def made_folder(made, shared) -> Path:
     """Its files."""
-    folder = tmp_path_factory.mktemp("made")
-    made.write(folder)
-    return folder
+
+    def write(folder: Path) -> None:
+        folder.mkdir()
+        made.write(folder)
+
+    return shared("travelplanner", write)
 
 
 @pytest.fixture(scope="session")

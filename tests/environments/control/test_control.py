@@ -274,9 +274,8 @@ def test_the_environment_loads_neither_gymnasium_nor_torch() -> None:
     assert done.stdout.strip() == "set()"
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_a_trajectory_is_drawn_as_a_film_strip(name: str) -> None:
-    task = load_environment("control", ControlConfig(system=name)).held_out()[0]
+def test_a_trajectory_is_drawn_as_a_film_strip(env: Control) -> None:
+    task = env.held_out()[0]
     image = film_of(str(task.payload["level"]), task.oracle[0], frames=5)
     assert image.count("<g ") == 5
     assert f"5 states of a trajectory of {len(task.oracle[0].split())} steps. The goal is reached" in image
@@ -296,7 +295,8 @@ def test_a_trajectory_is_drawn_as_a_film_strip(name: str) -> None:
     ],
 )
 def test_nothing_is_drawn_of_what_cannot_be_read_or_is_not_ours(line: str, reply: str) -> None:
-    task = load_environment("control", ControlConfig()).held_out()[0]
+    few = ControlConfig(base_tasks=4, held_out_tasks=3)
+    task = load_environment("control", few).held_out()[0]
     assert film_of(line.replace("{level}", str(task.payload["level"])), reply) == ""
 
 
@@ -323,6 +323,19 @@ def test_a_system_of_ones_own_with_a_mistake_is_one_sentence(
         ControlConfig(system=f"{__name__}:Crane")
     assert sentence in str(caught.value)
     find_system.cache_clear()
+
+
+@pytest.mark.parametrize("choices", [(1.0,), (-3.0, 3.0), (0.0001, 0.0002)])
+def test_actions_to_choose_from_are_checked(
+    choices: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_OwnPendulum, "choices", choices)
+    with pytest.raises(UsageError, match="`choices` are two numbers or more from -1 to 1"):
+        find_system(f"{__name__}:_OwnPendulum")
+
+
+class _OwnPendulum(Pendulum):
+    """A system of one's own."""
 
 
 def test_controllers_that_solve_nothing_are_named() -> None:

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from genenv.cli.app import app
 from genenv.errors import UsageError
 from genenv.research.simulation.learner import LabConfig
-from genenv.research.simulation.page import write_page
-from genenv.research.simulation.run import run_arms, summary
+from genenv.research.simulation.run import run_arms, summary, write_page
 
 CONFIG = LabConfig(rounds=3)
 RUN = CliRunner()

@@ -31,7 +31,6 @@ def git(folder, *words):
 
 def called(name, args):
     folder = args["folder"]
-    git(folder, "rev-parse", "--git-dir")
     if name == "list_drafts":
         return git(folder, "branch")
     if name == "list_pages":
@@ -42,6 +41,7 @@ def called(name, args):
     if name == "open_draft":
         git(folder, "checkout", "-q", args["draft"])
         return "open"
+    git(folder, "rev-parse", "--git-dir")  # before anything is written
     with open(os.path.join(os.getcwd(), folder, "pages.txt"), "a") as pages:
         pages.write(args["words"] + "\n")
     git(folder, "add", "pages.txt")

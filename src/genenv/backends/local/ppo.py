@@ -1,7 +1,7 @@
 # pyright: standard
 """The backend `ppo`: the agent is a policy network with a value network, for the environment `control`.
 
-    action ~ N(mean(s), (temperature * std)^2)
+    action ~ N(mean(s), (temperature * std)^2), or softmax(logits(s) / temperature) over `System.choices`
     A_t = sum_k (gamma * gae_lambda)^k (c r_{t+k} + gamma V(s_{t+k+1}) - V(s_{t+k}))        (arXiv:1506.02438)
     c = T_max / (1 + gamma + ... + gamma^(T_max - 1)): discounted returns are near 1, as the first values are
     loss = loss of `agent.loss` (PPO's clipped ratio, arXiv:1707.06347) + value_coefficient (V(s_t) - R_t)^2
@@ -10,7 +10,7 @@ The sampler steps all requests that wait at the same time in one simulation. A c
 action, and its text is the action in thousandths. The trainer runs the physics again for the states; so a
 checkpoint has only weights, and stored trajectories are those of any other policy.
 
-Shapes: N = trajectories, T = steps, D = observed numbers, M = tokens with a weight.
+Shapes: N = trajectories, T = steps, D = observed numbers, K = outputs of the policy, M = weighted tokens.
 """
 
 from __future__ import annotations
@@ -63,28 +63,96 @@ WEIGHTS = "policy.safetensors"
 
 
 class PolicyNetwork(nn.Module):
-    """Mean and standard deviation of the action, and value of a state, by networks of two tanh layers."""
+    """The distribution of the action in a state, and the value of a state, by networks of two tanh layers.
 
-    def __init__(self, observed: int, config: PpoConfig) -> None:
+    A subclass says what the outputs of the policy (K numbers for a state) mean.
+    """
+
+    def __init__(self, observed: int, config: PpoConfig, *, outputs: int) -> None:
         super().__init__()
-        self.mean = _network(observed, config.hidden, gain=0.01)
-        self.value = _network(observed, config.hidden, gain=1.0)
-        self.log_std = nn.Parameter(torch.tensor(math.log(config.initial_std)))
+        self.mean = _network(observed, config.hidden, outputs, gain=0.01)
+        self.value = _network(observed, config.hidden, 1, gain=1.0)
+
+    def of(self, outputs: Tensor, temperature: float | Tensor) -> torch.distributions.Distribution:
+        """Return the distribution of the action for [M, K] outputs; the temperature is one number or [M]."""
+        raise NotImplementedError
+
+    def noise(self, rng: np.random.Generator, steps: int) -> np.ndarray:
+        """Return the random numbers of a trajectory, [T] or [T, K]."""
+        raise NotImplementedError
+
+    def pick(self, outputs: Tensor, noise: np.ndarray, temperature_N: np.ndarray) -> np.ndarray:
+        """Return [N] actions by the noise of a step, not rounded; at temperature 0 the most probable ones."""
+        raise NotImplementedError
+
+    def at(self, states: Tensor, temperature: float | Tensor) -> torch.distributions.Distribution:
+        """Return the distribution of the action in each of [M] states."""
+        return self.of(self.mean(states), temperature)
 
     def logprobs(self, states: Tensor, actions: Tensor, temperature: float | Tensor) -> Tensor:
         """Return [M] log-densities of actions. Nats."""
         return self.at(states, temperature).log_prob(actions)
 
-    def at(self, states: Tensor, temperature: float | Tensor) -> torch.distributions.Normal:
-        """Return the distribution of the action in each of [M] states."""
+
+class GaussianPolicy(PolicyNetwork):
+    """The action is any number. Its standard deviation is the same in every state."""
+
+    def __init__(self, observed: int, config: PpoConfig) -> None:
+        super().__init__(observed, config, outputs=1)
+        self.log_std = nn.Parameter(torch.tensor(math.log(config.initial_std)))
+
+    def of(self, outputs: Tensor, temperature: float | Tensor) -> torch.distributions.Normal:
+        """See `PolicyNetwork`."""
         std = self.log_std.exp() * temperature
-        return torch.distributions.Normal(self.mean(states)[:, 0], std, validate_args=False)
+        return torch.distributions.Normal(outputs[:, 0], std, validate_args=False)
+
+    def noise(self, rng: np.random.Generator, steps: int) -> np.ndarray:
+        """See `PolicyNetwork`."""
+        return rng.standard_normal(steps)
+
+    def pick(self, outputs: Tensor, noise: np.ndarray, temperature_N: np.ndarray) -> np.ndarray:
+        """See `PolicyNetwork`."""
+        return outputs[:, 0].double().numpy() + self.log_std.exp().item() * temperature_N * noise
 
 
-def _network(observed: int, hidden: int, *, gain: float) -> nn.Sequential:
-    """Return a network with one output; weights are orthogonal, and `gain` is that of the last layer."""
+class ChoicePolicy(PolicyNetwork):
+    """The action is one of K numbers (`System.choices`); the outputs are logits."""
+
+    def __init__(self, observed: int, config: PpoConfig, choices: Sequence[float]) -> None:
+        super().__init__(observed, config, outputs=len(choices))
+        self.choices = torch.tensor(choices)
+
+    def of(self, outputs: Tensor, temperature: float | Tensor) -> _Choice:
+        """See `PolicyNetwork`."""
+        return _Choice(self.choices, outputs / torch.as_tensor(temperature).reshape(-1, 1))
+
+    def noise(self, rng: np.random.Generator, steps: int) -> np.ndarray:
+        """See `PolicyNetwork`."""
+        return rng.gumbel(size=(steps, len(self.choices)))
+
+    def pick(self, outputs: Tensor, noise: np.ndarray, temperature_N: np.ndarray) -> np.ndarray:
+        """See `PolicyNetwork`: argmax(logits + temperature * Gumbel noise), a draw from the softmax."""
+        scores_NK = outputs.double().numpy() + temperature_N[:, None] * noise
+        return self.choices.double().numpy()[scores_NK.argmax(1)] + 0 * scores_NK.sum(1)  # NaN stays NaN
+
+
+class _Choice(torch.distributions.Categorical):
+    """A categorical distribution over numbers."""
+
+    def __init__(self, choices: Tensor, logits: Tensor) -> None:
+        super().__init__(logits=logits, validate_args=False)
+        self.choices = choices
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Return [M] log-probabilities of numbers; of any other number, those of the nearest choice."""
+        return super().log_prob((value[:, None] - self.choices).abs().argmin(1))
+
+
+def _network(observed: int, hidden: int, outputs: int, *, gain: float) -> nn.Sequential:
+    """Return a network; weights are orthogonal, and `gain` is that of the last layer."""
     layers: list[nn.Module] = []
-    for width_in, width, scale in ((observed, hidden, 2**0.5), (hidden, hidden, 2**0.5), (hidden, 1, gain)):
+    shapes = (observed, hidden, 2**0.5), (hidden, hidden, 2**0.5), (hidden, outputs, gain)
+    for width_in, width, scale in shapes:
         linear = nn.Linear(width_in, width)
         nn.init.orthogonal_(linear.weight, scale)
         nn.init.zeros_(linear.bias)
@@ -124,19 +192,19 @@ class ActionSampler(ScriptedSampler):
         room_N = np.array([one.max_tokens - 1 for one in requests])  # the end token has a place as well
         steps = max(1, min(self.system.steps, int(room_N.max())))
         temperature_N = np.array([one.temperature for one in requests])
-        noise_NT = np.stack([np.random.default_rng(one.stream).standard_normal(steps) for one in requests])
+        rngs = [np.random.default_rng(one.stream) for one in requests]
+        noise_NT = np.stack([self.network.noise(rng, steps) for rng in rngs])
+        spread_N = torch.from_numpy(np.maximum(temperature_N, 1e-3).astype(np.float32))
         lengths_N, taken = np.zeros(len(requests), dtype=int), list[np.ndarray]()
         logprobs = list[np.ndarray]()
-        std = self.network.log_std.exp()
         for t in range(steps):
-            mean = self.network.mean(torch.from_numpy(simulation.observe()))[:, 0]
-            wanted_N = mean.double().numpy() + std.item() * temperature_N * noise_NT[:, t]
+            outputs = self.network.mean(torch.from_numpy(simulation.observe()))
+            wanted_N = self.network.pick(outputs, noise_NT[:, t], temperature_N)
             if not np.isfinite(wanted_N).all():
                 raise RolloutError(_NOT_FINITE)
             ids_N = np.clip(np.rint(wanted_N * UNIT), -MOST, MOST).astype(int)
-            spread = torch.from_numpy(np.maximum(temperature_N, 1e-3).astype(np.float32)) * std
             actions = torch.from_numpy((ids_N / UNIT).astype(np.float32))
-            logprobs.append(torch.distributions.Normal(mean, spread).log_prob(actions).numpy())
+            logprobs.append(self.network.of(outputs, spread_N).log_prob(actions).numpy())
             taken.append(ids_N)
             lengths_N += ~simulation.done
             simulation.step(ids_N / UNIT)
@@ -212,7 +280,7 @@ class PpoTrainer:
         self.reference = copy.deepcopy(self.network).requires_grad_(False) if role.reference else None
         self.optimizer = Optimizer(list(self.network.named_parameters()), role.optimizer)
         self._known: dict[Key, _Trajectory] = {}
-        self._watched: tuple[Tensor, torch.distributions.Normal, float] | None = None
+        self._watched: tuple[Tensor, torch.distributions.Distribution, float] | None = None
 
     def _trajectories(self, data: Sequence[Datum]) -> list[_Trajectory]:
         """Return the states of completions, by the physics. They are kept until the next `publish`."""
@@ -314,7 +382,7 @@ class PpoTrainer:
             self._watched = states, self.network.at(states, temperature), temperature
 
     async def moved(self) -> float:
-        """Return the mean KL of the Gaussians. See `Trainer`."""
+        """Return the mean KL of the action's distributions. See `Trainer`."""
         if self._watched is None:
             raise RuntimeError("watch comes before moved")
         states, before, temperature = self._watched
@@ -424,7 +492,7 @@ def open_ppo(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed
         },
         settled=rest.settled or config,
         scores_written=True,
-        reply_tokens=max(sampler.system.steps for sampler in samplers.values()) + 1,
+        reply_tokens={name: sampler.system.steps + 1 for name, sampler in samplers.items()},
     )
 
 
@@ -440,7 +508,12 @@ def _sampler(config: PolicyConfig, env: Environment, seed: int, agent: str) -> A
     with torch.random.fork_rng(devices=()):
         of_agent = () if agent == "agent" else (agent,)
         torch.manual_seed(stream(seed, "network", *of_agent) % 2**31)
-        network = PolicyNetwork(Simulation(system, [level]).observe().shape[1], config.ppo)
+        observed = Simulation(system, [level]).observe().shape[1]
+        network = (
+            ChoicePolicy(observed, config.ppo, system.choices)
+            if system.choices
+            else GaussianPolicy(observed, config.ppo)
+        )
     return ActionSampler(system, network, context_tokens=config.context_tokens)
 
 

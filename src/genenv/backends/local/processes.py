@@ -36,8 +36,7 @@ from torch.distributed.tensor import DTensor
 
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import OptimizerConfig
-from genenv.backends import torchrun
-from genenv.backends.base import Role
+from genenv.backends.base import Role, process_count, process_rank
 from genenv.backends.settings import PolicyConfig
 from genenv.types import Choices
 
@@ -241,7 +240,7 @@ ALONE = Processes()
 @functools.cache
 def connected() -> Processes:
     """Connect the processes that torchrun started with this one; return `ALONE` if there are none."""
-    if torchrun.size() == 1:
+    if process_count() == 1:
         return ALONE
     on_gpu = torch.cuda.is_available()
     if on_gpu:
@@ -264,7 +263,7 @@ def _rendezvous() -> tuple[Store, int, int]:
     environment names an interface. Torchrun's own store listens on all interfaces, and holds only the port
     number.
     """
-    here, rank, size = int(os.environ.get("LOCAL_WORLD_SIZE", "0")), torchrun.rank(), torchrun.size()
+    here, rank, size = int(os.environ.get("LOCAL_WORLD_SIZE", "0")), process_rank(), process_count()
     if here != size:
         return next(rendezvous("env://", timeout=_EXCHANGES))
     if sys.platform == "linux":

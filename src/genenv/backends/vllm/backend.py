@@ -15,8 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar, cast
 
-from genenv.backends import torchrun
-from genenv.backends.base import Opened, Role
+from genenv.backends.base import Opened, Role, process_count
 from genenv.backends.local import hardware
 from genenv.backends.local.backend import open_local
 from genenv.backends.local.loading import resolve
@@ -63,7 +62,7 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], env: Environment, see
         cards = run_coroutine(lambda: _closing(fleet, fleet.meet()), _OPENING_S)
         here = open_local(config, roles, env, seed)
         return _opened(config, roles, here, fleet, cards, _folder(config))
-    if torchrun.size() > 1:
+    if process_count() > 1:
         raise UsageError(
             "several processes train together, and none of them starts vLLM: start servers with `genenv "
             "serve --vllm`, and name them in policy.vllm.addresses"

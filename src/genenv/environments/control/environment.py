@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from genenv.environments.base import Options, failed
 from genenv.environments.common import QuestionEnvironment, held_out_tasks, profile_line, seeds_of
 from genenv.environments.control.simulation import Level, read_actions, replay, written
-from genenv.environments.control.systems import Pendulum, System, find_system
+from genenv.environments.control.systems import Pendulum, Physics, System, find_system
 from genenv.errors import UsageError
 from genenv.seeding import generator
 from genenv.settings import Settings
@@ -36,8 +36,6 @@ from genenv.types import (
 
 HELD_OUT_MULTIPLE = 7
 """Starts whose thousandths sum to a multiple of this occur in held-out tasks only."""
-_RANDOM_TRIES = 4
-"""A task that one of so many random trajectories solves is not among base and held-out tasks."""
 _SHOWN = 1000
 """Starts are drawn in units of one over this."""
 
@@ -46,11 +44,13 @@ class ControlConfig(Settings, frozen=True):
     """Settings of the environment of mechanical systems."""
 
     system: str = Field(default="pendulum", min_length=1)
-    """`pendulum`, `cartpole`, `mountain_car` or `arm`; by MuJoCo `inverted_pendulum` or
-    `inverted_double_pendulum`; or a class of your own, `module:Class` (`System`, `GymnasiumSystem`)."""
+    """`pendulum`, `cartpole`, `mountain_car` or `arm`; `maze`, which is none of mechanics; by MuJoCo
+    `inverted_pendulum` or `inverted_double_pendulum`; or a class of your own, `module:Class` (`System`,
+    `GymnasiumSystem`)."""
     values: dict[str, list[Annotated[float, Field(ge=-1e6, le=1e6)]]] = Field(default_factory=dict)
     """Values that a simulator may set, by parameter, easiest first, where they differ from the system's:
-    `{lift = [1.6, 0.4, 0.2]}`. Base tasks and held-out tasks are drawn uniformly from the same values."""
+    `{lift = [1.6, 0.4, 0.2]}`. Base tasks and held-out tasks are drawn uniformly from the same values, but
+    those of `maze`, whose walls, agent and goal are anywhere."""
     base_tasks: int = Field(default=64, ge=1, le=10_000)
     """Number of base tasks."""
     held_out_tasks: int = Field(default=300, ge=1, le=10_000)
@@ -85,7 +85,7 @@ def _spec_model(system: type[System]) -> type[BaseModel]:
         name: (Annotated[float, Field(ge=one.low, le=one.high)], ...)
         for name, one in system.parameters.items()
     }
-    start = (tuple[float, ...], Field(min_length=1, max_length=16))
+    start = (tuple[float, ...], Field(min_length=1, max_length=32))
     return create_model("ControlSpec", __config__=_STRICT, **fields, start=start)
 
 
@@ -155,8 +155,7 @@ class Control(QuestionEnvironment):
         found = unsolved = 0
         for draw in range(50 * number):
             rng = generator(0, "control", self.settings.system, name, draw)
-            physics = {name: rng.choice(values) for name, values in self.values.items()}
-            start = self._start(physics, rng, held_out=held_out)
+            physics, start = self._level(rng, held_out=held_out)
             level = Level(system=self.settings.system, physics=physics, start=start)
             if self._solution(level) is None:
                 unsolved += 1
@@ -171,6 +170,14 @@ class Control(QuestionEnvironment):
             f"{50 * number - unsolved - found}; write better controllers, or set other environment.values"
         )
 
+    def _level(
+        self, rng: random.Random, near: Physics | None = None, *, held_out: bool
+    ) -> tuple[Physics, tuple[float, ...]]:
+        """Draw parameters, near those of a seed if there is one, and a first state."""
+        physics = self.system.randomized(self.values, rng, near)
+        start = self._start(physics, rng, held_out=held_out)
+        return self.system.measured(physics, start), start
+
     def _start(
         self, physics: Mapping[str, float], rng: random.Random, *, held_out: bool
     ) -> tuple[float, ...]:
@@ -181,11 +188,23 @@ class Control(QuestionEnvironment):
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
         """Return the seed's task with about half of its parameters and the first state drawn anew."""
-        physics = {
-            name: rng.choice(values) if rng.random() < 0.5 else float(cast(float, seed.spec[name]))
-            for name, values in self.values.items()
-        }
-        return {**physics, "start": list(self._start(physics, rng, held_out=False))}
+        near = {name: float(cast(float, seed.spec[name])) for name in self.values}
+        physics, start = self._level(rng, near, held_out=False)
+        return {**physics, "start": list(start)}
+
+    @property
+    def edits(self) -> bool:
+        """Whether the system edits levels; those of the others are their parameters. See `HasEdits`."""
+        return type(self.system).edited is not System.edited
+
+    def edited(self, spec: JsonObject, rng: random.Random) -> JsonObject:
+        """Return a spec with a small change, for `accel` with whole specs; see `HasEdits`."""
+        before = cast("Sequence[float]", spec["start"])
+        physics = {name: cast(float, spec[name]) for name in self.values}
+        while True:
+            changed, start = self.system.edited(physics, before, rng)
+            if not _is_held_out(start):
+                return {**changed, "start": list(start)}
 
     def parameter_options(self, seed: Seed) -> Options:
         """Return all parameters, the same for every seed; the gate refuses what nobody can solve."""
@@ -215,16 +234,18 @@ class Control(QuestionEnvironment):
         if len(start) != len(self._first_start):
             sentence = f"The first state has {len(start)} numbers, not {len(self._first_start)}."
             return Rejection(RejectReason.SCHEMA, sentence)
+        if (wrong := self.system.wrong_start(start)) is not None:
+            return Rejection(RejectReason.SCHEMA, wrong)
         if _is_held_out(start) and lineage.origin is not Origin.HELD_OUT:
             return Rejection(RejectReason.HELD_OUT, f"The first state {start} is for measuring.")
         level = Level(system=self.settings.system, physics=physics, start=start)
         solution = self._solution(level)
         if solution is None:
-            why = self.system.impossible(physics) or "none of the system's controllers does."
+            why = self.system.impossible(physics) or self.system.unsolved
             return Rejection(RejectReason.ORACLE_FAILS, f"Nobody is known to solve it: {why}")
         question = (
-            f"{self.job} Reply with at most {self.system.steps} numbers, one for each time step: the torque "
-            "or force as a share of the largest, from -1 to 1. Numbers beyond count as -1 or 1."
+            f"{self.job} Reply with at most {self.system.steps} numbers, one for each time step: "
+            f"{self.system.reply}"
         )
         return Task(
             id=task_id,
@@ -264,23 +285,24 @@ class Control(QuestionEnvironment):
         return Verdict(reward=found.reward, success=found.success, explanation=found.why)
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """Return uniformly drawn numbers, one for each step."""
+        """Return uniformly drawn actions, one for each step."""
         return (written(self._random_actions(rng)),)
 
     def _random_actions(self, rng: random.Random) -> list[float]:
-        return [round(rng.uniform(-1, 1), 3) for _ in range(self.system.steps)]
+        return [self.system.random_action(rng) for _ in range(self.system.steps)]
 
     def _is_trivial(self, level: Level, rng: random.Random) -> bool:
-        return any(replay(level, self._random_actions(rng)).success for _ in range(_RANDOM_TRIES))
+        return any(replay(level, self._random_actions(rng)).success for _ in range(self.system.random_tries))
 
     def steps(self, task: Task) -> int:
         """Return the number of time steps of the demonstration, or the most there are."""
         return len(task.oracle[0].split()) if task.oracle else self.system.steps
 
     def surface(self, task: Task) -> str:
-        """Return parameters and first state as words."""
+        """Return parameters, unless the first state holds the level, and first state as words."""
         start = cast("Sequence[float]", task.spec["start"])
-        words = [f"{name}{task.spec[name]}" for name in self.system.parameters]
+        names = () if self.system.start_is_level else self.system.parameters
+        words = [f"{name}{task.spec[name]}" for name in names]
         return " ".join([*words, "".join(f"x{one}" for one in start)]).replace(".", "p").replace("-", "n")
 
     def _skills(self, spec: BaseModel) -> tuple[str, ...]:

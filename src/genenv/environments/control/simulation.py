@@ -1,6 +1,8 @@
 """Simulation of levels: many trajectories at once for a policy in closed loop, and one from its actions.
 
-    reward = 0.75 mean quality + 0.25 success, and every step after success counts with quality 1
+    reward = c mean quality + (1 - c) success, and every step after success counts with quality 1
+
+c is `System.dense`, 0.75 for mechanical systems.
 
 An episode ends as soon as the goal has held for `hold` steps in a row, where the state fails, or after the
 system's number of steps. Actions are shares of the largest torque or force, in thousandths, so that text
@@ -42,8 +44,6 @@ UNIT = 1000
 """Actions are whole multiples of one over this."""
 MOST = 9 * UNIT
 """The largest action that is written; everything beyond 1 acts like 1."""
-DENSE = 0.75
-"""Weight of the mean quality in the reward; success has the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,9 @@ class Level:
 
     def text(self) -> str:
         """Return the level as a line of JSON, from which `read` makes an equal one."""
-        return json.dumps({"system": self.system, **self.physics, "start": list(self.start)})
+        whole = find_system(self.system).start_is_level  # a maze is shorter without ".0"
+        start = [int(one) if whole else one for one in self.start]
+        return json.dumps({"system": self.system, **self.physics, "start": start})
 
     @staticmethod
     def read(prompt: str) -> Level:
@@ -99,8 +101,8 @@ def step_reward(system: System, step: int, quality: Number, success: Number) -> 
         quality: of the state after it, in [0, 1].
         success: whether the step ends the episode in success; then all later steps count with quality 1.
     """
-    left = (system.steps - 1 - step) / system.steps
-    return DENSE * quality / system.steps + success * (DENSE * left + 1 - DENSE)
+    left, dense = (system.steps - 1 - step) / system.steps, system.dense
+    return dense * quality / system.steps + success * (dense * left + 1 - dense)
 
 
 class Simulation:
@@ -120,20 +122,23 @@ class Simulation:
         )
         self.held, self.done = np.zeros(len(levels)), np.zeros(len(levels), dtype=bool)
         self._fixed = [
-            _scaled(self.physics[name], min(one.values), max(one.values)) for name, one in names.items()
+            _scaled(self.physics[name], min(one.values), max(one.values))
+            for name, one in names.items()
+            if not system.start_is_level
         ]
 
     def observe(self) -> NDArray[np.float32]:
-        """Return [N, D] what a policy network sees: state, parameters, time, and progress at the goal."""
+        """Return [N, D] what a policy network sees: state, parameters, time, and progress at the goal.
+
+        No parameters if the state holds the level (`System.start_is_level`).
+        """
         steps = self.system.steps
         hold = self.physics.get("hold", np.ones_like(self.held))
-        columns = [
-            *self.system.observe(self.state, self.physics, np),
-            *self._fixed,
-            np.full(len(self.held), 2 * self.t / steps - 1),
-            self.held / hold,
-        ]
-        return np.stack(columns, axis=1).astype(np.float32)
+        more = [*self._fixed, np.full(len(self.held), 2 * self.t / steps - 1), self.held / hold]
+        seen_DN = np.concatenate(
+            [np.array(self.system.observe(self.state, self.physics, np)), np.array(more)]
+        )
+        return np.ascontiguousarray(seen_DN.T, dtype=np.float32)
 
     def step(self, actions_N: Floats) -> Floats:
         """Take one step; return [N] rewards, 0 for trajectories that had ended."""
@@ -218,7 +223,7 @@ def film_of(line: str, reply: str = "", *, frames: int = 12) -> str:
     try:
         level = Level.read(line)
         return "" if actions is None or is_own(level.system) else film_strip(level, actions, frames=frames)
-    except (ArithmeticError, GenenvError, KeyError, TypeError, ValueError):
+    except (ArithmeticError, GenenvError, LookupError, TypeError, ValueError):
         return ""
 
 

@@ -72,6 +72,21 @@ class System(ABC):
     """Parameters by name, the most important for the difficulty first."""
     levels: ClassVar[Mapping[str, tuple[Mapping[str, float], tuple[float, ...]]]] = {}
     """Held-out tasks with a name: parameters that differ from the easiest values, and the first state."""
+    choices: ClassVar[Sequence[float]] = ()
+    """The actions, if there are only a few: the policy network then chooses one of them."""
+    reply: ClassVar[str] = (
+        "the torque or force as a share of the largest, from -1 to 1. Numbers beyond count as -1 or 1."
+    )
+    """What the numbers of a reply mean, for the prompt."""
+    dense: ClassVar[float] = 0.75
+    """Weight of the mean quality in the reward; success has the rest."""
+    start_is_level: ClassVar[bool] = False
+    """Whether the first state is the whole level, and the parameters only say how it was drawn. The policy
+    network then does not see them, and tasks with equal parameters are not alike."""
+    random_tries: ClassVar[int] = 4
+    """A task that one of so many random trajectories solves is not among base and held-out tasks."""
+    unsolved: ClassVar[str] = "none of the system's controllers does."
+    """The end of the sentence of a rejection: "Nobody is known to solve it: ..."."""
 
     @abstractmethod
     def start(self, physics: Physics, rng: random.Random) -> tuple[float, ...]:
@@ -108,6 +123,36 @@ class System(ABC):
     def impossible(self, physics: Physics) -> str | None:
         """Return why no controller can solve a task; None if this is not known. For systems without one."""
         return None
+
+    def wrong_start(self, start: Sequence[float]) -> str | None:
+        """Return why a first state of the right size cannot be one, as a sentence; None if it can."""
+        return None
+
+    def randomized(
+        self, values: Mapping[str, Sequence[float]], rng: random.Random, near: Physics | None = None
+    ) -> Physics:
+        """Draw parameters uniformly from their values; near others, about half of them."""
+        return {
+            name: rng.choice(own) if near is None or rng.random() < 0.5 else near[name]
+            for name, own in values.items()
+        }
+
+    def measured(self, physics: Physics, start: Sequence[float]) -> Physics:
+        """Return the parameters of a task whose first state was drawn; by default those that were set."""
+        return physics
+
+    def edited(
+        self, physics: Physics, start: Sequence[float], rng: random.Random
+    ) -> tuple[Physics, Sequence[float]]:
+        """Return parameters and first state after a small change of the level, as ACCEL makes it.
+
+        A system that defines this has `edits`; by default the levels of a system are their parameters.
+        """
+        raise NotImplementedError
+
+    def random_action(self, rng: random.Random) -> float:
+        """Draw an action uniformly, in thousandths."""
+        return rng.choice(self.choices) if self.choices else round(rng.uniform(-1, 1), 3)
 
 
 def even(low: float, high: float) -> tuple[float, ...]:
@@ -436,11 +481,12 @@ SYSTEMS: Mapping[str, type[System]] = {
     system.name: system for system in (Pendulum, CartPole, MountainCar, TwoLinkArm)
 }
 """The built-in systems of `environment.system`, by name."""
-_MUJOCO = {
+_ELSEWHERE = {
+    "maze": "genenv.environments.control.mazes:Maze",
     "inverted_pendulum": "genenv.environments.control.gymnasium_system:InvertedPendulum",
     "inverted_double_pendulum": "genenv.environments.control.gymnasium_system:InvertedDoublePendulum",
 }
-"""Those of MuJoCo. Their module is imported when one is used."""
+"""Mazes, and the systems of MuJoCo. Their modules are imported when one is used."""
 
 
 _NEEDED = ("parameters", "steps", "job", "start", "step", "reached", "quality", "observe")
@@ -448,13 +494,13 @@ _NEEDED = ("parameters", "steps", "job", "start", "step", "reached", "quality", 
 
 @functools.cache
 def find_system(name: str) -> System:
-    """Return a system by name: one of `SYSTEMS`, one of MuJoCo, or a user-defined class, `module:Class`.
+    """Return a system by name: one of `SYSTEMS`, `maze`, one of MuJoCo, or an own class, `module:Class`.
 
     Raises:
         UsageError: there is no such system, or it needs a package that is missing.
     """
-    if name in _MUJOCO:
-        return cast(type[System], load(_MUJOCO[name]))()
+    if name in _ELSEWHERE:
+        return cast(type[System], load(_ELSEWHERE[name]))()
     if is_own(name):
         own = cast(type[System], own_part("environment.system", name, methods=_NEEDED))
         try:
@@ -468,7 +514,7 @@ def find_system(name: str) -> System:
             ) from error
         return found
     if name not in SYSTEMS:
-        raise unknown_name("system", name, [*SYSTEMS, *_MUJOCO])
+        raise unknown_name("system", name, [*SYSTEMS, *_ELSEWHERE])
     return SYSTEMS[name]()
 
 
@@ -481,6 +527,10 @@ def _try_out(system: System) -> None:
     """
     import numpy as np
 
+    if system.choices:
+        steps = {round(1000 * one) for one in system.choices}
+        if len(steps) < len(system.choices) or len(steps) < 2 or not steps <= set(range(-1000, 1001)):
+            raise ValueError("`choices` are two numbers or more from -1 to 1, different in thousandths")
     physics = {name: one.values[0] for name, one in system.parameters.items()}
     start = system.start(physics, random.Random(0))
     controllers = list(itertools.islice(system.controllers(physics), 1))

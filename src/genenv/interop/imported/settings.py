@@ -85,6 +85,9 @@ class VerifiersConfig(ImportedConfig, frozen=True):
     """
     env: Table = Field(default_factory=dict)
     """Further settings of verifiers' environment, in the form of its configuration files."""
+    roles: tuple[str, ...] = Field(default=(), strict=False)
+    """The roles of an environment of several agents that are seats, the one that is asked first before the
+    others, such as `["user", "assistant"]`. Each other role has a model and a client in `env`."""
     step_s: float = Field(default=120.0, ge=0.1, le=86_400)
     """Seconds that an answer may take; after that the rollout fails."""
 

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from pydantic import BaseModel
 
-from genenv.environments.base import Ask, Episode, SeatedEpisode
+from genenv.environments.base import Ask, Episode, OutOfTurns, SeatedEpisode
 from genenv.errors import RolloutError, UsageError, first_line, unknown_name
 from genenv.interop.imported.environment import (
     RANDOM_WORDS,
@@ -411,9 +411,10 @@ class _Match(SeatedEpisode):
         """The replies that the player whose turn it is can give; empty if any text is allowed."""
 
     async def take_turns(self, asks: Mapping[str, Ask]) -> None:
-        """See `SeatedEpisode`. The game stops when a player has no replies left.
+        """See `SeatedEpisode`.
 
         Raises:
+            OutOfTurns: a player has no replies left.
             RolloutError: the game failed, or began otherwise than when the task was built.
         """
         game = self._game
@@ -428,7 +429,7 @@ class _Match(SeatedEpisode):
                     "must begin alike whenever they are attempted"
                 )
             if len(own) >= self.max_turns:
-                return
+                raise OutOfTurns
             self.choices = self._env.choices(game, player)
             own.append(await asks[seat](messages))
             game.move(own[-1])

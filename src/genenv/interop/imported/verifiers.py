@@ -2,7 +2,7 @@
 
 The taskset's rows are the tasks, and its rewards are the verdicts. Rollouts run in another process, whose
 Python has the package verifiers; genenv's Python need not. A row cannot be varied; `vary` names settings of
-the taskset.
+the taskset. The roles of an environment of several agents are seats, if `environment.roles` names them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import IO, Any, ClassVar, cast, get_args
 
 from pydantic import BaseModel
 
+from genenv.environments.base import Ask, Episode, OutOfTurns, SeatedEpisode
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.environment import (
     ImportedEnvironment,
@@ -34,11 +35,12 @@ from genenv.interop.imported.environment import (
     Space,
     Start,
     random_call,
+    start_of,
     words_and_calls,
 )
 from genenv.interop.imported.settings import VerifiersConfig
 from genenv.texts import inert
-from genenv.types import JsonObject, Message, Role
+from genenv.types import JsonObject, Message, Role, Task, Verdict
 
 _WITHIN = Path(__file__).with_name("within")
 _START_S = 600.0
@@ -237,12 +239,22 @@ class Verifiers(ImportedEnvironment):
                 "path": path,
                 "harness": chosen.harness,
                 "env": chosen.env,
+                "roles": list(chosen.roles),
                 "max_turns": chosen.max_turns,
             },
             python=chosen.python or sys.executable,
             limit_s=chosen.step_s,
         )
         super().__init__(chosen, Space(chosen.vary, "row", chosen.rows), 0)
+        self.seats = chosen.roles
+
+    plays_seats = False
+    """No code of verifiers plays a role."""
+
+    @staticmethod
+    def seats_by(settings: VerifiersConfig) -> tuple[str, ...]:
+        """Return the seats of an environment with these settings; none if it has one agent."""
+        return settings.roles
 
     def seeds(self) -> Sequence[Any]:
         """See `ImportedEnvironment`; counts the rows first."""
@@ -279,18 +291,38 @@ class Verifiers(ImportedEnvironment):
         self._counted()
         return super().held_out()
 
-    def begin(self, start: Start) -> RemoteRollout:
-        """See `ImportedEnvironment`."""
-        return VerifiersRollout(self.world, start)
+    def begin(self, start: Start) -> VerifiersRollout:
+        """See `ImportedEnvironment`. With seats, the replies are those of whichever seat is asked.
+
+        Raises:
+            RolloutError: the rollout cannot start, or another seat than the first one is asked first.
+        """
+        rollout = VerifiersRollout(self.world, start)
+        if self.seats and rollout.seat not in ("", self.seats[0]):
+            rollout.close()
+            raise RolloutError(
+                f"environment.roles begins with {self.seats[0]!r}, but {rollout.seat!r} is asked first in "
+                f"{self.world.shown}: name it first"
+            )
+        return rollout
+
+    def episode(self, task: Task) -> Episode:
+        """Return a fresh episode, with a seat for each of the roles in the settings."""
+        return _Roles(self, task) if self.seats else super().episode(task)
 
 
 class VerifiersRollout(RemoteRollout):
     """One rollout that runs in the process of verifiers."""
 
+    seat: str = ""
+    """The role that is asked."""
+
     def __init__(self, world: Process, start: Start) -> None:
         self._world = world
         self._name = world.begin({"given": start.given, "row": start.number or 0})
-        self._reward = 0.0
+        self._tools: dict[str, Sequence[JsonObject]] = {}
+        self.ended: Mapping[str, tuple[float, str]] = {}
+        """Reward and explanation of each role, once the rollout has ended."""
         try:
             self._receive(world.answer(self._name))
         except BaseException:
@@ -306,8 +338,11 @@ class VerifiersRollout(RemoteRollout):
 
     @property
     def total(self) -> float:
-        """Return the weighted sum of verifiers' rewards; 0 until the rollout ends."""
-        return self._reward
+        """Return the weighted sum of verifiers' rewards; 0 until the rollout ends.
+
+        With several roles, that of the role with the least: what succeeds must succeed at all of them.
+        """
+        return min((reward for reward, _ in self.ended.values()), default=0.0)
 
     def random_reply(self, rng: random.Random) -> str:
         """See `RemoteRollout`."""
@@ -319,21 +354,91 @@ class VerifiersRollout(RemoteRollout):
             self._world.end(self._name)
 
     def _receive(self, answer: Mapping[str, Any]) -> None:
-        """Update messages and tools from a request for a reply, or the reward from the end of the rollout."""
+        """Update messages and tools from a request for a reply, or rewards from the end of the rollout."""
         ended = answer.get("ended")
         if ended is None:
             asked = answer["asks"]
+            self.seat = str(asked["seat"])
             self.messages = tuple(_message(one) for one in asked["messages"])
-            self.tools = self.tools or list(asked["tools"])
+            self.tools = self._tools[self.seat] = self._tools.get(self.seat) or list(asked["tools"])
             return
         self.messages, self.done = (), True
         if "error" in ended:
             raise RolloutError(f"The environment failed: {inert(str(ended['error']))}")
-        self._reward = float(ended["reward"])
-        parts = ", ".join(f"{name} {value:g}" for name, value in ended["parts"].items())
-        self.explanation = f"The environment gives {self._reward:g}{f' ({parts})' if parts else ''}."
-        if not math.isfinite(self._reward):
-            raise RolloutError(f"The environment gave the reward {self._reward}.")
+        self.ended = {
+            str(role): (float(one["reward"]), _explained(one)) for role, one in ended["seats"].items()
+        }
+        self.explanation = " ".join(said for _, said in self.ended.values())
+        if odd := [reward for reward, _ in self.ended.values() if not math.isfinite(reward)]:
+            raise RolloutError(f"The environment gave the reward {odd[0]}.")
+
+
+def _explained(ended: Mapping[str, Any]) -> str:
+    parts = ", ".join(f"{name} {value:g}" for name, value in ended["parts"].items())
+    return f"The environment gives {float(ended['reward']):g}{f' ({parts})' if parts else ''}."
+
+
+class _Roles(SeatedEpisode):
+    """An episode of several roles, each with a conversation of its own."""
+
+    def __init__(self, env: Verifiers, task: Task) -> None:
+        self.seats = env.seats  # pyright: ignore[reportIncompatibleVariableOverride, reportAttributeAccessIssue] - its own
+        self.max_turns = env.settings.max_turns
+        self.tools = cast("Sequence[JsonObject]", task.payload["tools"])
+        self._env, self._task = env, task
+        self._rollout: VerifiersRollout | None = None
+
+    async def take_turns(self, asks: Mapping[str, Ask]) -> None:
+        """See `SeatedEpisode`. The episode ends with verifiers'.
+
+        Raises:
+            OutOfTurns: a seat has no replies left.
+            RolloutError: the environment failed, or began otherwise than when the task was built.
+            UsageError: a seat but the first one has tools that its chat template would have to offer.
+        """
+        rollout = self._rollout = self._env.begin(start_of(self._task))
+        counts = dict.fromkeys(self.seats, 0)
+        try:
+            if self._env.opening(rollout) != self._task.messages:
+                raise RolloutError(
+                    "The environment began otherwise than before, though it was given the same; tasks must "
+                    "begin alike whenever they are attempted."
+                )
+            while not rollout.done:
+                seat, first = rollout.seat, counts[rollout.seat] == 0
+                if counts[seat] >= self.max_turns:
+                    raise OutOfTurns
+                if rollout.tools and seat != self.seats[0] and self._env.settings.tools == "native":
+                    raise UsageError(
+                        f"{seat} of {self._env.world.shown} has tools, but chat templates offer them to the "
+                        'first seat alone: set environment.tools to "prompt"'
+                    )
+                messages = self._env.opening(rollout) if first else rollout.messages
+                counts[seat] += 1
+                rollout.reply(await asks[seat](messages))
+        finally:
+            rollout.close()
+
+    def coded(self, seat: str, messages: Sequence[Message]) -> str:
+        """Refuse: verifiers has no code that plays a role.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            f"no code plays {seat} of {self._env.world.shown}: give this seat an agent in environment.seats, "
+            "or leave it out of environment.roles and give it a model and a client in environment.env"
+        )
+
+    def verdicts(self) -> Mapping[str, Verdict]:
+        """See `SeatedEpisode`; an episode that has not ended earns nothing."""
+        ended: Mapping[str, tuple[float, str]] = {} if self._rollout is None else self._rollout.ended
+        unfinished = (self._env.settings.reward_low, "The episode has not ended.")
+        found = {seat: ended.get(seat, unfinished) for seat in self.seats}
+        return {
+            seat: self._env.graded(reward, said, ended=seat in ended)
+            for seat, (reward, said) in found.items()
+        }
 
 
 def _found(taskset: str, path: str) -> tuple[str, str]:

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from genenv.environments import shown_name
 from genenv.errors import UsageError
 from genenv.research.sweeps.readings import BUDGETS, OUTCOMES, MeasuredRun, Pair, read_all
 from genenv.research.sweeps.recovery import (
@@ -235,7 +236,7 @@ def _shared_environment(readings: Sequence[MeasuredRun]) -> str:
     """
     if not readings:
         raise UsageError("none of these runs can be compared: no held-out task was measured in any")
-    environments = list(dict.fromkeys(reading.config.environment.name for reading in readings))
+    environments = list(dict.fromkeys(shown_name(one.config.environment.name) for one in readings))
     if len(environments) > 1:
         raise UsageError(f"these are runs of {' and '.join(environments)}; compare runs of one environment")
     if not _shared_tasks(readings):
@@ -363,7 +364,7 @@ def _contrast_text(one: BudgetContrast) -> str:
         settled = f"; if this is the true difference, {shown}"
     return (
         f"{one.one} against {one.other}, {where}: {one.means[0]:z.1%} and {one.means[1]:z.1%}, "
-        f"{100 * found.value:+.1f} points ({100 * found.low:+.1f} to {100 * found.high:+.1f}, "
+        f"{100 * found.value:+z.1f} points ({100 * found.low:+z.1f} to {100 * found.high:+z.1f}, "
         f"p {p_word(one.adjusted)}, {counted(found.seeds, 'seed')}): {one.verdict()}{settled}."
     )
 
@@ -373,7 +374,7 @@ _WIDEST_RATIO = 100.0
 
 
 def _reached_text(one: SampleEfficiency) -> str:
-    start = f"Attempts to {one.level:.1%}, where {one.other} ends"
+    start = f"Attempts to {one.level:z.1%}, where {one.other} ends"
     missing = [
         f"{name} never came there in {count} of {counted(one.seeds, 'seed')}"
         for name, count in zip((one.one, one.other), one.missing, strict=True)

@@ -163,7 +163,7 @@ def recovery_text(one: Recovery) -> str:
     """Return a sentence about a variant's drop at the shift and its recovery."""
     rounds = sorted({run.round for run in one.shifted})
     value, low, high = (100 * part for part in one.drop)
-    within = "" if math.isnan(low) else f", {low:+.1f} to {high:+.1f}"
+    within = "" if math.isnan(low) else f", {low:+z.1f} to {high:+z.1f}"
     return (
         f"{one.variant} at the shift (round {', '.join(map(str, rounds))}): {one.before[0]:.1%} before, "
         f"{one.at[0]:.1%} in the other world, a drop of {value:.1f} points "
@@ -182,8 +182,8 @@ def recovery_contrast_text(one: RecoveryContrast) -> str:
     ]
     left = f"; {', '.join(missing)}: these count with all their rounds" if missing else ""
     return (
-        f"{one.one} against {one.other}, rounds until back at {_level(one.share)}: {found.value:+.1f} "
-        f"({found.low:+.1f} to {found.high:+.1f}, p {p_word(one.adjusted)}, "
+        f"{one.one} against {one.other}, rounds until back at {_level(one.share)}: {found.value:+z.1f} "
+        f"({found.low:+z.1f} to {found.high:+z.1f}, p {p_word(one.adjusted)}, "
         f"{counted(found.seeds, 'seed')}{left}): {one.verdict()}."
     )
 

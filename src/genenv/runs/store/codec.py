@@ -215,7 +215,7 @@ GENERATION = RowCodec(Generation)
 SAMPLE = RowCodec(SimulatorSample, without=("generation",))
 REJECTION = RowCodec(Rejection)
 BATCH_RATE = RowCodec(BatchRate)
-TRACE = RowCodec(Trace, without=("choices", "left_out"))
+TRACE = RowCodec(Trace, without=("choices", "left_out", "team"))
 EVALUATION = RowCodec(Evaluation)
 _TASK, _LINEAGE = RowCodec(Task, without=("lineage",)), RowCodec(Lineage)
 

@@ -14,6 +14,7 @@ from typing import cast
 import regex
 
 from genenv.tools.language.words import ORDERS
+from genenv.tools.worlds.jsonable import FILES, FOLDERS, HIDDEN, TABLES
 from genenv.types import Json
 
 KEY = "#"
@@ -32,8 +33,6 @@ _SPOKEN = frozenset({"name", "title"})
 _SEARCHED = frozenset({"q", "query", "search", "keyword", "term", "text", "phrase"})
 """Words of parameters that search records by the names that people say."""
 _WORD = regex.compile(r"\p{Lu}+(?!\p{Ll})|\p{Lu}?\p{Ll}+|[^\W\d_]+|\d+")
-FILES, FOLDERS, HIDDEN, TABLES = "files", "folders", "hidden", "tables"
-"""Tables in a folder's state whose entries are always records by name, whatever the names look like."""
 _BY_NAME = frozenset({FILES, FOLDERS, HIDDEN, TABLES})
 PATHS = frozenset({"path", "file", "filename", "filepath", "source", "destination"})
 """Words of parameters that name a file or a folder."""

@@ -19,14 +19,24 @@ import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from genenv.tools.discover.state_values import FILES, FOLDERS, HIDDEN, TABLES
-from genenv.tools.worlds.jsonable import MARK, NotJson, Row, staged, state_of, tables_of
+from genenv.tools.worlds.jsonable import (
+    FILES,
+    FOLDERS,
+    HIDDEN,
+    MARK,
+    TABLES,
+    NotJson,
+    Row,
+    staged,
+    state_of,
+    tables_of,
+)
 from genenv.types import Json
 
 JOURNALS = ("-wal", "-shm", "-journal")
@@ -287,7 +297,8 @@ class WorkingFolder:
 
     def contents(self) -> dict[str, Json]:
         """Return the content: texts of files by name, and the parsed content of data files."""
-        names, folders = _walk(self.path)
+        walked, folders = _walk(self.path)
+        names = set(walked)
         for gone in self._known.keys() - names - self._original.files.keys():
             del self._known[gone]
         files: dict[str, Json] = {}
@@ -297,7 +308,7 @@ class WorkingFolder:
         for name in sorted(names):
             if name.endswith(JOURNALS):
                 continue
-            content = self._content(name)
+            content = self._content(name, names)
             if name.startswith(".") or "/." in name:
                 hidden[name] = content
             elif isinstance(content, str):
@@ -312,12 +323,14 @@ class WorkingFolder:
         found: dict[str, Json] = {FILES: files, HIDDEN: hidden, TABLES: tables, FOLDERS: dict(shown)}
         return {**{key: value for key, value in found.items() if value}, **data}
 
-    def _content(self, name: str) -> Json:
+    def _content(self, name: str, names: Container[str]) -> Json:
+        """Return the content of a file, among the names of all files."""
         place = self.path / name
         raw = _raw(place)
         digest = hashlib.blake2b(raw, person=b"link" if place.is_symlink() else b"").digest()
         known = self._known.get(name)
-        if known is not None and known[0] == digest and not _journalled(place):
+        journalled = any(f"{name}{ending}" in names for ending in JOURNALS)  # of a database, with rows
+        if known is not None and known[0] == digest and not journalled:
             return known[1]
         content = self._read(place, raw)
         self._known[name] = (digest, content)
@@ -373,11 +386,6 @@ def _is_text(raw: bytes) -> bool:
         return False
 
 
-def _journalled(place: Path) -> bool:
-    """Whether a database has rows in a journal file next to it."""
-    return any(os.path.exists(f"{place}{ending}") for ending in JOURNALS)
-
-
 def _kind(place: Path) -> int:
     """Return the file type as `stat.S_IFMT` does; 0 if the file is gone."""
     try:
@@ -406,11 +414,8 @@ def _walk(folder: Path) -> tuple[list[str], list[str]]:
     folders: list[str] = []
     for where, inner, names in os.walk(folder):
         base = where[len(str(folder)) + 1 :]
-        for one in (*inner, *names):
-            place = os.path.join(where, one)
-            path = f"{base}/{one}" if base else one
-            if os.path.isdir(place) and not os.path.islink(place):
-                folders.append(path)
-            else:  # includes pipes and sockets
-                files.append(path)
+        above = f"{base}/" if base else ""
+        for one in inner:
+            (files if os.path.islink(os.path.join(where, one)) else folders).append(f"{above}{one}")
+        files += [f"{above}{one}" for one in names]  # includes pipes and sockets
     return files, folders

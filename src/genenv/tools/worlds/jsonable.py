@@ -44,6 +44,8 @@ _SCALARS = (
 )
 
 
+FILES, FOLDERS, HIDDEN, TABLES = "files", "folders", "hidden", "tables"
+"""Tables in a folder's state whose entries are always records by name, whatever the names look like."""
 TOOLS_MODULE = "genenv_tools"
 """The name under which a user's file is imported."""
 _CODE = (

@@ -101,8 +101,12 @@ class Attempt:
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.reply: asyncio.Future[dict[str, Any]] | None = None
-        self.said: list[Any] = []
-        """The conversation so far, in the normalized form of `_plain`."""
+        self.turn = asyncio.Lock()
+        """Held while a role waits for its reply: other roles wait for it."""
+        self.asking: set[str] = set()
+        """The roles that wait for a reply."""
+        self.said: dict[str, list[Any]] = {}
+        """The conversation of each role so far, in the normalized form of `_plain`."""
         self.problem = ""
 
 
@@ -145,19 +149,21 @@ class Player:
         self._attempts: dict[int, Attempt] = {}
         self._rows: dict[str, asyncio.Task[Rows]] = {}
         self.url = ""
+        self.roles = list(told["roles"])
+        """The roles that agents of genenv play, as its settings name them; the only one if they name none."""
 
     async def serve(self) -> None:
         """Start the local model endpoint, to which harnesses send their requests."""
         from aiohttp import web
 
         app = web.Application(client_max_size=1 << 27)
-        app.router.add_post("/v1/chat/completions", self._completion)
+        app.router.add_post("/{role}/v1/chat/completions", self._completion)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         port = runner.addresses[0][1]
-        self.url = f"http://127.0.0.1:{port}/v1"
+        self.url = f"http://127.0.0.1:{port}"
 
     def order(self, order: Mapping[str, Any]) -> None:
         """Execute an order."""
@@ -197,10 +203,10 @@ class Player:
         try:
             rows = await self._opened(order["given"])
             task = rows.task(order["row"])
-            client = vf.EvalClientConfig(base_url=self.url, api_key_var="GENENV_NO_KEY")
+            client = vf.EvalClientConfig(**self._client(self.roles[0]))
             ctx = vf.ModelContext(model=f"attempt-{name}", client=client, sampling=vf.SamplingConfig())
             episode = await rows.env.run_slot(rows.env.slots(task)[0], ctx)
-            ended = _ended(episode, attempt.problem)
+            ended = _ended(episode, attempt.problem, self.roles)
         except asyncio.CancelledError:
             raise
         except Cannot as error:
@@ -247,31 +253,59 @@ class Player:
         await ready
         return rows
 
+    def _client(self, role: str) -> dict[str, Any]:
+        """Return the settings of the client whose requests are those of a role."""
+        return {"type": "eval", "base_url": f"{self.url}/{role}/v1", "api_key_var": "GENENV_NO_KEY"}
+
     def _config(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the environment's settings, with runtime, turn limit and harness of its single agent."""
+        """Return the environment's settings, with runtime, turn limit and harness of each role."""
         from verifiers.v1.configs.agent import agent_config_fields
         from verifiers.v1.utils.loaders import default_harness_id, env_config_type
 
         told, env = self._told, dict(self._told["env"])
-        seats = list(
-            agent_config_fields(env_config_type(told["taskset"], env.get("id", "")).model_construct())
-        )
-        if len(seats) != 1:
+        known = agent_config_fields(env_config_type(told["taskset"], env.get("id", "")).model_construct())
+        if not self.roles and len(known) == 1:
+            self.roles = list(known)
+        if strange := [one for one in self.roles if one not in known]:
+            raise Cannot(f"It has no role {strange[0]!r}; its roles are {', '.join(known)}.")
+        if wrong := [one for one in known if not isinstance(env.get(one, {}), Mapping)]:
+            raise Cannot(f"Settings of a role are a table, but environment.env.{wrong[0]} is none.")
+        if twice := [one for one in self.roles if self.roles.count(one) > 1]:
+            raise Cannot(f"environment.roles names {twice[0]} twice.")
+        own = [one for one in known if {"model", "client"} & set(env.get(one, {}))]
+        if both := [one for one in own if one in self.roles]:
             raise Cannot(
-                f"It is played by {len(seats)} agents ({', '.join(seats)}); only environments of one can be."
+                f"{both[0]} is a seat (environment.roles) and has a model or a client in environment.env: "
+                "leave out one of them."
             )
-        harness = told["harness"]
-        if harness == "auto":
-            harness = "" if default_harness_id(told["taskset"]) != "bash" else REPLIES
-        seat = {
-            "runtime": {"type": "subprocess"},
-            "max_turns": told["max_turns"],
-            "network_notice": False,
-            **({"harness": {"id": harness}} if harness else {}),
-            **env.pop(seats[0], {}),
-        }
+        if not self.roles or (left := [one for one in known if one not in (*self.roles, *own)]):
+            named = ", ".join(left if self.roles else known)
+            raise Cannot(
+                f"It is played by {len(known)} agents: name the roles that are seats in environment.roles, "
+                f"and give each other one a model and a client in environment.env ({named})."
+            )
+        default = default_harness_id(told["taskset"]) if told["harness"] == "auto" else ""
+        harness = REPLIES if default == "bash" else "" if default else told["harness"]
+        seats = {role: self._seat(known[role], harness, env.pop(role, {}), role) for role in self.roles}
         taskset = {"id": told["taskset"], **env.pop("taskset", {}), **given}
-        return {**env, "taskset": taskset, seats[0]: seat}
+        return {**env, "taskset": taskset, **seats}
+
+    def _seat(self, declared: Any, harness: str, env: Mapping[str, Any], role: str) -> dict[str, Any]:  # noqa: ANN401
+        """Return the settings of a role.
+
+        Where `environment.harness` is `auto`, a declared harness stays if it does more than chat. The lower
+        of a declared turn limit and `environment.max_turns` counts.
+        """
+        asked, most = self._told["harness"] != "auto", self._told["max_turns"]
+        chats = declared.harness is None or (harness == REPLIES and declared.harness.id == "null")
+        return {
+            "runtime": {"type": "subprocess"},
+            "network_notice": False,
+            "client": self._client(role),
+            "max_turns": min(declared.max_turns or most, most),
+            **({"harness": {"id": harness}} if harness and (asked or chats) else {}),
+            **env,
+        }
 
     # Requests of a harness.
 
@@ -282,28 +316,34 @@ class Player:
         attempt = self._attempts.get(int(str(body.get("model", "")).rpartition("-")[2] or -1))
         if attempt is None:
             return web.json_response({"error": {"message": "no such attempt"}}, status=400)
+        role = request.match_info["role"]
         try:
-            answer = await self._asked(int(body["model"].rpartition("-")[2]), attempt, body)
+            if role in attempt.asking:
+                raise Cannot("It asks for two replies at a time; only one conversation can be played.")
+            attempt.asking.add(role)
+            try:
+                async with attempt.turn:
+                    answer = await self._asked(int(body["model"].rpartition("-")[2]), attempt, role, body)
+            finally:
+                attempt.asking.discard(role)
         except Cannot as error:
             attempt.problem = str(error)
             return web.json_response({"error": {"message": str(error)}}, status=400)
         return web.json_response(answer)
 
-    async def _asked(self, name: int, attempt: Attempt, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def _asked(self, name: int, attempt: Attempt, role: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the reply to a request in the format of OpenAI's chat completions."""
         if body.get("stream"):
             raise Cannot(
                 "Its harness wants replies in pieces, which cannot be; choose another (environment.harness)."
             )
-        if attempt.reply is not None and not attempt.reply.done():
-            raise Cannot("It asks for two replies at a time; only one conversation can be played.")
         messages = [_plain(one) for one in body["messages"]]
-        known = attempt.said
+        known = attempt.said.get(role, [])
         if messages[: len(known)] != known:
             raise Cannot("It does not go on from the conversation so far; only one that grows can be played.")
         attempt.reply = asyncio.get_running_loop().create_future()
         told = [{"role": one["role"], "content": one["content"]} for one in messages[len(known) :]]
-        self._tell({"id": name, "asks": {"messages": told, "tools": body.get("tools") or []}})
+        self._tell({"id": name, "asks": {"messages": told, "tools": body.get("tools") or [], "seat": role}})
         reply = await attempt.reply
         calls = [
             {
@@ -316,7 +356,7 @@ class Player:
         message: dict[str, Any] = {"role": "assistant", "content": reply["content"] or None}
         if calls:
             message["tool_calls"] = calls
-        attempt.said = [*messages, _plain(message)]
+        attempt.said[role] = [*messages, _plain(message)]
         choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
         usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
         told_of = {"id": "x", "object": "chat.completion", "created": 0, "model": body["model"]}
@@ -339,14 +379,18 @@ def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
     return {"role": "system" if role == "developer" else role, "content": text, "calls": calls}
 
 
-def _ended(episode: Any, problem: str) -> dict[str, Any]:  # noqa: ANN401 - vf.Episode
-    """Return the result of a finished rollout: its reward and parts, or an error."""
+def _ended(episode: Any, problem: str, roles: Sequence[str]) -> dict[str, Any]:  # noqa: ANN401 - vf.Episode
+    """Return the result of a finished rollout: reward and parts of each role, or an error."""
     errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
     if problem or errors:
         first = problem or f"{errors[0].type}: {' '.join(str(errors[0].message).split())}"
         return {"error": first[:400]}
-    if len(episode.traces) != 1:
-        return {"error": f"It came to {len(episode.traces)} traces; only one can be graded."}
-    trace = episode.traces[0]
-    parts = {name: one.value for name, one in trace.rewards.items() if one is not None}
-    return {"reward": float(trace.reward), "parts": parts, "stop": str(trace.stop_condition or "")}
+    found: dict[str, Any] = {}
+    for role in roles:
+        traces = [one for one in episode.traces if one.agent.name == role]
+        if len(traces) > 1 or (len(roles) == 1 and not traces):
+            return {"error": f"{role} came to {len(traces)} traces; only one can be graded."}
+        of_role = traces[0].rewards if traces else {}
+        parts = {name: one.value for name, one in of_role.items() if one is not None}
+        found[role] = {"reward": float(traces[0].reward) if traces else 0.0, "parts": parts}
+    return {"seats": found}
