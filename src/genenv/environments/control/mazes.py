@@ -104,39 +104,34 @@ Pose = tuple[int, int, int]
 @functools.lru_cache(maxsize=256)
 def steps_to(rows: Rows, goal: Cell) -> Mapping[Pose, int]:
     """Return the fewest steps to the goal from each pose; those without a path are left out."""
-
-    def before(pose: Pose) -> Iterator[Pose]:
-        x, y, direction = pose
-        ahead_x, ahead_y = _FORWARD[direction]
-        yield from ((x, y, (direction + turn) % 4) for turn in (-1, 1))
-        if _is_free(rows, x - ahead_x, y - ahead_y):
-            yield x - ahead_x, y - ahead_y, direction
-
-    return _searched([(*goal, direction) for direction in range(4)], before)
+    return _searched(rows, [(*goal, direction) for direction in range(4)], way=-1)
 
 
 def steps_from(rows: Rows, agent: Cell, direction: int) -> Mapping[Cell, int]:
     """Return the fewest steps to each cell that can be reached."""
-
-    def after(pose: Pose) -> Iterator[Pose]:
-        x, y, direction = pose
-        ahead_x, ahead_y = _FORWARD[direction]
-        yield from ((x, y, (direction + turn) % 4) for turn in (-1, 1))
-        if _is_free(rows, x + ahead_x, y + ahead_y):
-            yield x + ahead_x, y + ahead_y, direction
-
     found: dict[Cell, int] = {}
-    for (x, y, _), steps in _searched([(*agent, direction)], after).items():
+    for (x, y, _), steps in _searched(rows, [(*agent, direction)], way=1).items():
         found.setdefault((x, y), steps)  # the nearest pose comes first
     return found
 
 
-def _searched(first: Sequence[Pose], nexts: Callable[[Pose], Iterator[Pose]]) -> Mapping[Pose, int]:
-    """Return poses by breadth-first search, each with its number of steps, nearest first."""
+def _searched(rows: Rows, first: Sequence[Pose], *, way: int) -> Mapping[Pose, int]:
+    """Return poses by breadth-first search, each with its number of steps, nearest first.
+
+    Args:
+        rows: the walls.
+        first: where the search begins.
+        way: 1 for the steps from there, -1 for the steps to there.
+    """
     found, waiting = dict.fromkeys(first, 0), deque(first)
     while waiting:
         pose = waiting.popleft()
-        for one in nexts(pose):
+        x, y, direction = pose
+        nexts = [(x, y, (direction - 1) % 4), (x, y, (direction + 1) % 4)]
+        to_x, to_y = x + way * _FORWARD[direction][0], y + way * _FORWARD[direction][1]
+        if _is_free(rows, to_x, to_y):
+            nexts.append((to_x, to_y, direction))
+        for one in nexts:
             if one not in found:
                 found[one] = found[pose] + 1
                 waiting.append(one)
@@ -312,16 +307,18 @@ class Maze(System):
         """See `System`. A trajectory and many of them have code of their own; a test compares them."""
         if isinstance(state[0], np.ndarray):
             return _stepped(state, np.asarray(action))
-        x, y, direction, *rest = (int(one) for one in state)
-        rest[2 + y] |= 1 << SIZE + x
+        new = [*map(int, state)]
+        x, y, direction = new[:3]
+        new[_ROWS + y] |= 1 << SIZE + x
         turn = round(action)
         if turn:
-            return x, y, (direction + turn) % 4, *rest
-        to_x, to_y = x + _FORWARD[direction][0], y + _FORWARD[direction][1]
-        inside = 0 <= to_x < SIZE and 0 <= to_y < SIZE
-        if inside and not rest[2 + to_y] >> to_x & 1:
-            x, y = to_x, to_y
-        return x, y, direction, *rest
+            new[2] = (direction + turn) % 4
+            return tuple(new)
+        ahead_x, ahead_y = _FORWARD[direction]
+        to_x, to_y = x + ahead_x, y + ahead_y
+        if 0 <= to_x < SIZE and 0 <= to_y < SIZE and not new[_ROWS + to_y] >> to_x & 1:
+            new[0], new[1] = to_x, to_y
+        return tuple(new)
 
     def reached(self, state: State, physics: Physics, xp: Any) -> Number:  # noqa: ANN401
         """See `System`."""

@@ -87,7 +87,8 @@ def advance(
 ) -> tuple[State, Number, Number]:
     """Take one step; return the new state, its steps in a row at the goal, and its quality."""
     state = system.step(state, xp.clip(action, -1.0, 1.0), physics, xp)
-    state = tuple(xp.rint(one * GRID) / GRID for one in state)
+    if not system.start_is_level:  # those are whole numbers
+        state = tuple([xp.rint(one * GRID) / GRID for one in state])
     held = xp.where(system.reached(state, physics, xp), held + 1, 0)
     return state, held, system.quality(state, physics, xp)
 
