@@ -8,9 +8,10 @@ Shapes: T = tokens of one sequence.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
-from collections.abc import Container, Generator, Sequence
+from collections.abc import Callable, Container, Generator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
@@ -201,3 +202,47 @@ def not_blocking() -> Generator[None]:
         yield
     finally:
         _IN_WORKER.reset(before)
+
+
+class WaitingRequests:
+    """Collects the requests that wait at the same time, so that a sampler answers them as one batch.
+
+    Args:
+        sample_all: samples a completion for each request of a batch.
+    """
+
+    def __init__(self, sample_all: Callable[[Sequence[SampleRequest]], list[Completion]]) -> None:
+        self._sample_all = sample_all
+        self._pending: list[tuple[SampleRequest, asyncio.Future[Completion]]] = []
+
+    async def sample(self, request: SampleRequest) -> Completion:
+        """Return the completion of a request, once its batch has been sampled."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Completion] = loop.create_future()
+        self._pending.append((request, future))
+        if len(self._pending) == 1:
+            loop.call_soon(self._flush_when_quiet, 0, loop)
+        try:
+            return await future
+        finally:  # a cancelled request must not wait in the queue of an event loop that is gone
+            self._pending = [waiting for waiting in self._pending if waiting[1] is not future]
+
+    def _flush_when_quiet(self, seen: int, loop: asyncio.AbstractEventLoop) -> None:
+        """Run the batch once a full iteration of the event loop has brought no further request."""
+        if len(self._pending) != seen:
+            loop.call_soon(self._flush_when_quiet, len(self._pending), loop)
+            return
+        pending, self._pending = self._pending, []
+        try:
+            with blocking():
+                completions = self._sample_all([request for request, _ in pending])
+        except (KeyboardInterrupt, SystemExit):
+            raise  # these end the event loop, and with it all waiting coroutines
+        except BaseException as error:  # noqa: BLE001 - handed on to every waiting coroutine
+            for _, future in pending:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for (_, future), completion in zip(pending, completions, strict=True):
+            if not future.done():
+                future.set_result(completion)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -347,3 +349,9 @@ def test_a_limit_that_cuts_trajectories_is_refused(tmp_path: Path) -> None:
 
 def test_the_viewer_reads_the_tokens_as_actions() -> None:
     assert actions((FIRST + 1071, FIRST - 547, END)) == ["1.071 ", "-0.547 ", "⏹"]
+
+
+def test_a_network_loads_neither_transformers_nor_peft() -> None:
+    code = "import sys, genenv.backends.local.ppo; print({'transformers', 'peft'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -25,7 +25,7 @@ from transformers.utils.hub import cached_file
 
 from genenv.backends.local import hardware, hub, loading
 from genenv.backends.local.adapters import ADAPTER, check_adapter
-from genenv.backends.local.policy_weights import readable
+from genenv.backends.local.optimizer import readable
 from genenv.backends.settings import EMBEDDED, PolicyConfig
 from genenv.chat.format import ChatFormat
 from genenv.chat.template import with_variables

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import safetensors
@@ -19,6 +20,8 @@ from genenv.backends.served import AdamParams
 from genenv.errors import DataError, UpdateSkipped, UsageError
 
 FILE = "optimizer.safetensors"
+STATE = "trainer.json"
+"""File in a policy's checkpoint with the version of its weights."""
 
 
 class Optimizer:
@@ -196,3 +199,12 @@ def _fresh_state(parameter: nn.Parameter) -> dict[str, Tensor]:
         "exp_avg": torch.zeros_like(parameter),
         "exp_avg_sq": torch.zeros_like(parameter),
     }
+
+
+@contextlib.contextmanager
+def readable(place: Path) -> Iterator[None]:
+    """Turn errors while weights are read into a DataError that names the place."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
+        raise DataError(f"the weights in {place} cannot be read: {error}") from error

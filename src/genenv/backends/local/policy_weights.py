@@ -28,11 +28,12 @@ from genenv.backends.local.attention import Layout
 from genenv.backends.local.cuda.learning import compiled_scores
 from genenv.backends.local.model import LocalModel
 from genenv.backends.local.next_token import is_forbidden
+from genenv.backends.local.optimizer import readable
 from genenv.backends.local.packing import Bundle, Packed, TokenTree
 from genenv.backends.local.sharding import put_state, whole_state, whole_tensors
 from genenv.backends.local.token_logprobs import Scores, entropy_of, frozen_scores, in_pieces
 from genenv.backends.served import LORA_ALPHA, AdapterShape
-from genenv.errors import DataError, UsageError
+from genenv.errors import UsageError
 
 REFERENCE = "reference"
 """Folder in a policy's checkpoint with the reference of its KL term."""
@@ -434,12 +435,3 @@ class ServedWeights(PolicyWeights):
         with torch.no_grad():
             for name, parameter in zip(_UNEMBED_NAMES, self.unembed or (), strict=False):
                 parameter.copy_(state[name])
-
-
-@contextlib.contextmanager
-def readable(place: Path) -> Iterator[None]:
-    """Turn errors while weights are read into a DataError that names the place."""
-    try:
-        yield
-    except (OSError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
-        raise DataError(f"the weights in {place} cannot be read: {error}") from error

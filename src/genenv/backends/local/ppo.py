@@ -31,12 +31,8 @@ from torch import Tensor, nn
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import Moments
 from genenv.backends.base import Opened, Role
-from genenv.backends.local.backend import open_local
 from genenv.backends.local.losses import Tokens, token_losses
-from genenv.backends.local.optimizer import Optimizer
-from genenv.backends.local.policy_weights import readable
-from genenv.backends.local.sampler import WaitingRequests
-from genenv.backends.local.trainer import STATE
+from genenv.backends.local.optimizer import STATE, Optimizer, readable
 from genenv.backends.scripted import END, ScriptedSampler
 from genenv.backends.settings import PolicyConfig, PpoConfig, SamplingConfig
 from genenv.chat.assistant import ChatMessage, Reply, Talk
@@ -53,7 +49,7 @@ from genenv.environments.control.simulation import written as text_of
 from genenv.environments.control.systems import System, find_system
 from genenv.errors import DataError, RolloutError, UpdateSkipped, UsageError
 from genenv.progress import advance
-from genenv.sampling import COLDEST, Completion, SampleRequest, blocking, sampling_params
+from genenv.sampling import COLDEST, Completion, SampleRequest, WaitingRequests, blocking, sampling_params
 from genenv.seeding import stream
 from genenv.types import JsonObject, Message
 
@@ -482,7 +478,11 @@ def open_ppo(config: PolicyConfig, roles: Sequence[Role], env: Environment, seed
     agents = [role for role in roles if role.name != "simulator"]
     others = [role for role in roles if role.name == "simulator"]
     samplers = {role.name: _sampler(config, env, seed, role.name) for role in agents}
-    rest = open_local(config, others, env, seed) if others else Opened(samplers={}, trainers={})
+    rest = Opened(samplers={}, trainers={})
+    if others:  # imports transformers and PEFT, which a network does without
+        from genenv.backends.local.backend import open_local
+
+        rest = open_local(config, others, env, seed)
     return replace(
         rest,
         samplers={**rest.samplers, **samplers},

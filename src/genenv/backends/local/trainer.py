@@ -22,7 +22,7 @@ from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import Moments, OptimizerConfig
 from genenv.backends.local.losses import Tokens, k3, token_losses
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.optimizer import Optimizer
+from genenv.backends.local.optimizer import STATE, Optimizer
 from genenv.backends.local.packing import (
     Piece,
     TokenTree,
@@ -42,8 +42,6 @@ from genenv.sampling import blocking
 _SHARE_MEASURED = 8
 """If the KL has no weight and is only measured: about one in this many of an update's tokens is scored under
 the reference, and never more than two."""
-STATE = "trainer.json"
-"""File in a policy's checkpoint with the version of its weights."""
 
 
 class LocalTrainer:
