@@ -18,9 +18,8 @@ import functools
 import itertools
 import math
 import random
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -99,47 +98,54 @@ def _runs(bits: int) -> Iterator[tuple[int, int]]:
 
 Pose = tuple[int, int, int]
 """x, y and direction."""
+Poses = tuple[int, int, int, int]
+"""Cells by direction, as bits: cell x of row y is bit `_LINE` y + x."""
+_LINE = SIZE + 1
+"""Bits of a row: its cells and one of the border, so that no step leads into the next row."""
+_AHEAD = (1, _LINE, -1, -_LINE)
 
 
-@functools.lru_cache(maxsize=256)
-def steps_to(rows: Rows, goal: Cell) -> Mapping[Pose, int]:
-    """Return the fewest steps to the goal from each pose; those without a path are left out."""
-    return _searched(rows, [(*goal, direction) for direction in range(4)], way=-1)
+def steps_to(rows: Rows, goal: Cell, pose: Pose) -> int | None:
+    """Return the fewest steps from a pose to the goal; None if there is no path."""
+    x, y, direction = pose
+    bit = 1 << _LINE * y + x
+    layers = _searched(rows, (1 << _LINE * goal[1] + goal[0],) * 4, way=-1)
+    return next((steps for steps, poses in enumerate(layers) if poses[direction] & bit), None)
 
 
 def steps_from(rows: Rows, agent: Cell, direction: int) -> Mapping[Cell, int]:
     """Return the fewest steps to each cell that can be reached."""
-    found: dict[Cell, int] = {}
-    for (x, y, _), steps in _searched(rows, [(*agent, direction)], way=1).items():
-        found.setdefault((x, y), steps)  # the nearest pose comes first
+    bit, seen, found = 1 << _LINE * agent[1] + agent[0], 0, dict[Cell, int]()
+    first = cast("Poses", tuple([bit if one == direction else 0 for one in range(4)]))
+    for steps, (east, south, west, north) in enumerate(_searched(rows, first, way=1)):
+        new = (east | south | west | north) & ~seen
+        seen |= new
+        while new:
+            y, x = divmod(new.bit_length() - 1, _LINE)
+            found[x, y] = steps
+            new ^= 1 << _LINE * y + x
     return found
 
 
-def _searched(rows: Rows, first: Sequence[Pose], *, way: int) -> Mapping[Pose, int]:
-    """Return poses by breadth-first search, each with its number of steps, nearest first.
+@functools.lru_cache(maxsize=1024)
+def _searched(rows: Rows, first: Poses, *, way: int) -> Sequence[Poses]:
+    """Return the poses at each number of steps, by breadth-first search over all poses of a step at once.
 
     Args:
         rows: the walls.
         first: where the search begins.
         way: 1 for the steps from there, -1 for the steps to there.
     """
-    found, waiting = dict.fromkeys(first, 0), deque(first)
-    while waiting:
-        pose = waiting.popleft()
-        x, y, direction = pose
-        nexts = [(x, y, (direction - 1) % 4), (x, y, (direction + 1) % 4)]
-        to_x, to_y = x + way * _FORWARD[direction][0], y + way * _FORWARD[direction][1]
-        if _is_free(rows, to_x, to_y):
-            nexts.append((to_x, to_y, direction))
-        for one in nexts:
-            if one not in found:
-                found[one] = found[pose] + 1
-                waiting.append(one)
+    free = sum((~row & _WALLS) << _LINE * y for y, row in enumerate(rows))
+    unseen, found = [free & ~one for one in first], list[Poses]()
+    by = [way * bits for bits in _AHEAD]
+    while any(first):
+        found.append(first)
+        ahead = [one << bits if bits > 0 else one >> -bits for one, bits in zip(first, by, strict=True)]
+        nexts = [unseen[i] & (ahead[i] | first[i - 1] | first[(i + 1) % 4]) for i in range(4)]
+        unseen = [left & ~new for left, new in zip(unseen, nexts, strict=True)]
+        first = cast("Poses", tuple(nexts))
     return found
-
-
-def _is_free(rows: Rows, x: int, y: int) -> bool:
-    return 0 <= x < SIZE and 0 <= y < SIZE and not rows[y] >> x & 1
 
 
 def _with_walls(cells: Sequence[Cell]) -> Rows:
@@ -259,8 +265,8 @@ def _measures(start: Sequence[float]) -> dict[str, float]:
     """Return distance (0 if there is no path) and walls of a level."""
     x, y, direction, goal_x, goal_y = map(int, start[:_ROWS])
     rows = _rows(start)
-    far = steps_from(rows, (x, y), direction).get((goal_x, goal_y), 0)
-    return {"distance": far, "walls": sum(row.bit_count() for row in rows)}
+    far = steps_to(rows, (goal_x, goal_y), (x, y, direction))
+    return {"distance": far or 0, "walls": sum(row.bit_count() for row in rows)}
 
 
 class Maze(System):
@@ -418,9 +424,9 @@ class Maze(System):
 
         def act(state: State) -> float:
             x, y, direction, goal_x, goal_y = map(int, state[:_ROWS])
-            left = steps_to(_rows(state), (goal_x, goal_y))
-            here = left.get((x, y, direction), 0)
-            turns = (turn for turn in (-1, 1) if left.get((x, y, (direction + turn) % 4)) == here - 1)
-            return float(next(turns, 0))
+            rows, goal = _rows(state), (goal_x, goal_y)
+            here = steps_to(rows, goal, (x, y, direction)) or 0
+            turned = ((turn, (x, y, (direction + turn) % 4)) for turn in (-1, 1))
+            return float(next((turn for turn, pose in turned if steps_to(rows, goal, pose) == here - 1), 0))
 
         yield act
