@@ -5,9 +5,10 @@
     python bench/control.py measure runs/control [runs/control-rare ...]
 
 `measure` reads every run at the same number of environment steps: the fewest that a run of its sweep took, or
---steps. A step is an action; those of rollouts that only score a level count too, and so do those of all
-agents. The agent of the last round within these steps is rolled out 2 x --attempts times on each held-out
-task, with sampled actions. Of PAIRED it is the protagonist. What is measured is kept in SWEEP/control.jsonl.
+--steps; then runs count, too, that were stopped after so many steps. A step is an action; those of rollouts
+that only score a level count too, and so do those of all agents. The agent of the last round within these
+steps is rolled out 2 x --attempts times on each held-out task, with sampled actions. Of PAIRED it is the
+protagonist. What is measured is kept in SWEEP/control.jsonl.
 
 It prints a table of Markdown for each sweep, and one over all sweeps if there are several. Columns:
 - uniform: success on the held-out tasks with uniformly drawn physics.
@@ -108,7 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     measure.add_argument("sweeps", nargs="+", type=Path)
     measure.add_argument("--attempts", type=int, default=10, help="rollouts in each half")
     measure.add_argument("--contrast", action="append", default=[], help="variants A:B; repeatable")
-    measure.add_argument("--steps", type=float, default=math.inf, help="environment steps, at most")
+    measure.add_argument(
+        "--steps", type=float, default=math.inf, help="environment steps at which to read, at most"
+    )
     options = parser.parse_args(arguments)
     if options.command == "variants":
         print(",".join(VARIANTS.values()))
@@ -133,13 +136,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measured_runs(sweep: Path, attempts: int, most: float) -> tuple[list[tuple[Run, Measured]], float]:
-    """Measure the finished runs of a sweep; return them, and the environment steps at which they are read."""
+    """Measure the runs of a sweep that ended or took `most` steps.
+
+    Returns:
+        The runs, and the environment steps at which they are read.
+    """
     if attempts < 1:
         raise UsageError(f"--attempts is {attempts}, but must be at least 1")
     cells = [cell for cell in Grid.open(sweep).cells() if (cell.path / "config.toml").is_file()]
-    runs = [one for cell in cells if (one := read(cell.path, cell.variant, cell.seed)) is not None]
+    runs = [one for cell in cells if (one := read(cell.path, cell.variant, cell.seed, most)) is not None]
     if not runs:
-        raise UsageError(f"no run of {sweep} is finished")
+        raise UsageError(f"no run of {sweep} is finished, or took so many steps")
     steps = min(most, *(run.spent[-1] for run in runs))
     known = {(one.run, one.round, one.attempts): one for one in _kept(sweep / FILE)}
     found: list[tuple[Run, Measured]] = []
@@ -165,15 +172,15 @@ def agent_of(config: RunConfig) -> str:
     return config.curriculum.regret_agents[1] if regret else next(iter(config.population))
 
 
-def read(path: Path, variant: str, seed: int) -> Run | None:
-    """Return a run; None if it is not finished."""
+def read(path: Path, variant: str, seed: int, most: float = math.inf) -> Run | None:
+    """Return a run; None if it neither is finished nor took `most` steps."""
     folder = RunFolder.open(path)
     config = load_config(folder.config)
     with PoolStore.open(folder.pool, create=False) as store:
         metrics = store.metrics_by_round()
-        if len(metrics) <= config.run.rounds:
-            return None
         spent = list(itertools.accumulate(metrics[number].get(STEPS, 0.0) for number in sorted(metrics)))
+        if len(metrics) <= config.run.rounds and (not spent or spent[-1] < most):
+            return None
         success: list[tuple[float, float]] = []
         for number in sorted(metrics):
             own = [one for one in store.evaluations(number) if one.agent == agent_of(config)]

@@ -228,6 +228,14 @@ def test_variants_of_control_are_read_at_equal_steps(
     kept = (out / "control.jsonl").read_text(encoding="utf-8")
     control.main(["measure", str(out), str(out), "--attempts", "2"])  # nothing is rolled out again
     assert (out / "control.jsonl").read_text(encoding="utf-8") == kept
+    for name in variants.split(","):  # as if they had been stopped a round before their end
+        settings = out / name / "seed-0" / "config.toml"
+        settings.write_text(settings.read_text("utf-8").replace("rounds = 2", "rounds = 3", 1), "utf-8")
+    with pytest.raises(SystemExit):
+        control.main(["measure", str(out), "--attempts", "2"])
+    assert "no run of" in capsys.readouterr().err
+    control.main(["measure", str(out), "--attempts", "2", "--steps", str(steps)])
+    assert capsys.readouterr().out.count("| 1 |") == 2
     with pytest.raises(SystemExit):
         control.main(["measure", str(out), "--attempts", "0"])
     assert "--attempts is 0, but must be at least 1" in capsys.readouterr().err
