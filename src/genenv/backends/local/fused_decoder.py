@@ -392,7 +392,7 @@ class FusedDecoder:
         """Return [N, W] the last hidden states of a flat row, with the named adapter or with none."""
         x_NW = self.embedded(ids_1N[0])
         angles = self.angles(x_NW, positions_1N)
-        values = sum(layer.kept_values for layer in self.layers)
+        values = self.sizes.layers * self.sizes.kept_by_fused_layer
         recompute = (
             adapter is not None
             and torch.is_grad_enabled()
@@ -411,6 +411,13 @@ class FusedDecoder:
         return queries // layer.head_size, keys // layer.head_size, layer.head_size
 
     @property
+    def sizes(self) -> Sizes:
+        """The sizes of the layers."""
+        layer = self.layers[0]
+        queries, keys, _ = layer.qkv.widths
+        return Sizes(len(self.layers), layer.down.outputs, queries, keys, layer.up.outputs // 2)
+
+    @property
     def vocabulary(self) -> int:
         """Size of the vocabulary."""
         return int(self.head.weight.shape[0])
@@ -426,16 +433,42 @@ class FusedDecoder:
         return cos[0, :, None, :half].contiguous(), sin[0, :, None, :half].contiguous()
 
 
-def kept_values(width: int, queries: int, keys: int, inner: int) -> int:
-    """Estimate how many numbers per token a layer keeps for the backward pass; attention keeps copies.
+class Sizes(NamedTuple):
+    """The sizes of a model's layers, and estimates of the numbers per token that a backward pass needs."""
 
-    Args:
-        width: of the layer.
-        queries: width of all query heads together.
-        keys: width of all key heads together, which is also that of the values.
-        inner: width between the two products of the MLP.
-    """
-    return 4 * width + 5 * (queries + 2 * keys) + queries + 3 * inner
+    layers: int
+    width: int
+    queries: int
+    """Width of all query heads together."""
+    keys: int
+    """Width of all key heads together, which is also that of the values."""
+    inner: int
+    """Width between the two products of the MLP."""
+
+    @property
+    def kept_by_fused_layer(self) -> int:
+        """Numbers per token that a layer of `FusedDecoder` keeps; attention keeps copies."""
+        return 4 * self.width + 5 * (self.queries + 2 * self.keys) + self.queries + 3 * self.inner
+
+    @property
+    def kept_by_compiled_layer(self) -> int:
+        """Numbers per token that a layer keeps that is compiled for training (`cuda.learning`)."""
+        return 2 * self.width + 3 * (self.queries + self.keys) + 2 * self.inner
+
+    @property
+    def kept_by_layer(self) -> int:
+        """Numbers per token that a layer of transformers keeps, with adapters of PEFT."""
+        return 2 * self.kept_by_fused_layer
+
+    @property
+    def kept(self) -> int:
+        """Numbers per token that all layers of transformers keep."""
+        return self.layers * self.kept_by_layer
+
+    @property
+    def kept_when_recomputed(self) -> int:
+        """The same if they keep only their inputs: these, and one layer that is recomputed."""
+        return self.layers * self.width + self.kept_by_layer
 
 
 class Layer:
@@ -458,8 +491,6 @@ class Layer:
         self.up = Projection(mlp, ("gate_proj", "up_proj"), steps)
         self.down = Projection(mlp, ("down_proj",), steps)
         self.projections = (self.qkv, self.out, self.up, self.down)
-        width, inner = self.down.outputs, self.up.outputs // 2
-        self.kept_values = kept_values(width, self.qkv.widths[0], self.qkv.widths[1], inner)
 
     def __call__(
         self, x_NW: Tensor, angles: Angles, layout: AnyLayout, index: int, adapter: str | None
