@@ -34,7 +34,7 @@ from genenv.backends.vllm.launcher import (
     own_options,
     vllm_command,
 )
-from genenv.backends.vllm.policy import PublishingTrainer, ServedPolicy, VllmSampler, WeightChecks
+from genenv.backends.vllm.policy import PublishingTrainer, VllmSampler, WeightChecks
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, UsageError
 from genenv.files import private_folder
@@ -175,10 +175,7 @@ def _opened(
 
     model = cast(LocalTrainer, here.trainers[roles[0].name]).weights.model
     fleet.vocabulary, fleet.context_tokens = model.vocabulary, samplers[roles[0].name].context_tokens
-    policies = [
-        ServedPolicy(name=role.name, sampler=samplers[role.name], trainer=trainers[role.name])
-        for role in roles
-    ]
+    policies = list(trainers.values())
     checks = WeightChecks(fleet, policies)
     try:
         gaps = run_coroutine(lambda: _closing(fleet, _publish_and_check(fleet, policies, checks)), _OPENING_S)
@@ -202,7 +199,7 @@ def _opened(
 
 
 async def _publish_and_check(
-    fleet: Fleet, policies: Sequence[ServedPolicy], checks: WeightChecks
+    fleet: Fleet, policies: Sequence[PublishingTrainer], checks: WeightChecks
 ) -> dict[str, float]:
     """Have all answering servers load the policies' weights, and check them; return the gap per address.
 
@@ -211,7 +208,7 @@ async def _publish_and_check(
         GenenvError: no server answers any more.
     """
     for policy in policies:
-        await policy.trainer.publish_current()
+        await policy.publish_current()
     gaps: dict[str, float] = {}
     async for server in fleet.answering():
         try:

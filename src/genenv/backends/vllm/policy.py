@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -147,9 +146,6 @@ class VllmSampler(ChatSampler):
             parameters["structured_outputs"] = {"structural_tag": structural_tag(request.choices)}
         return parameters
 
-    def end_round(self) -> None:
-        """Do nothing: there are no local caches."""
-
 
 T = TypeVar("T")
 
@@ -179,7 +175,7 @@ class PublishingTrainer:
             name: prefix of the policy's adapter names, unique to this run.
             folder: for adapters, on a disk that the servers can read.
         """
-        self._own, self._fleet, self._sampler, self._worker = own, fleet, sampler, worker
+        self.own, self.sampler, self._fleet, self._worker = own, sampler, fleet, worker
         self._name, self._folder = name, folder
         self._published: list[str] = []
         """Names of the adapters that the servers hold."""
@@ -194,61 +190,61 @@ class PublishingTrainer:
         """See `Trainer`. A server that the run started sleeps from here to the next request."""
         if self._worker is None:
             await self._fleet.sleep()
-        return await self._run(lambda: self._own.forward_backward(data, objective))
+        return await self._run(lambda: self.own.forward_backward(data, objective))
 
     async def step(self, learning_rate: float) -> Mapping[str, float]:
         """See `Trainer`."""
-        return await self._run(lambda: self._own.step(learning_rate))
+        return await self._run(lambda: self.own.step(learning_rate))
 
     async def watch(self, data: Sequence[Datum]) -> None:
         """See `Trainer`."""
-        await self._run(lambda: self._own.watch(data))
+        await self._run(lambda: self.own.watch(data))
 
     async def moved(self) -> float:
         """See `Trainer`."""
-        return await self._run(lambda: self._own.moved())
+        return await self._run(lambda: self.own.moved())
 
     async def shorten(self, fraction: float) -> None:
         """See `Trainer`."""
-        await self._run(lambda: self._own.shorten(fraction))
+        await self._run(lambda: self.own.shorten(fraction))
 
     async def logprobs(
         self, data: Sequence[Datum], *, reference: bool = False, written: Path | None = None
     ) -> list[tuple[float, ...]]:
         """See `Trainer`."""
-        return await self._run(lambda: self._own.logprobs(data, reference=reference, written=written))
+        return await self._run(lambda: self.own.logprobs(data, reference=reference, written=written))
 
     async def anchor(self, moments: Moments) -> None:
         """See `Trainer`."""
-        await self._run(lambda: self._own.anchor(moments))
+        await self._run(lambda: self.own.anchor(moments))
 
     async def publish(self) -> int:
         """Write the weights as a new version and have every server load it. See `Trainer`."""
-        version = await self._own.publish()
+        version = await self.own.publish()
         await self.publish_current()
         return version
 
     async def save(self, folder: Path) -> None:
         """See `Trainer`."""
-        await self._own.save(folder)
+        await self.own.save(folder)
 
     async def load(self, folder: Path) -> None:
         """See `Trainer`."""
-        await self._own.load(folder)
+        await self.own.load(folder)
         await self.publish_current()
 
     async def publish_current(self) -> None:
         """Have every server load the present weights; adapters beyond `policy.vllm.kept` are unloaded."""
-        version = self._own.weights.version
+        version = self.own.weights.version
         name = f"{self._name}-{self._count}-v{version}"  # a repeated version may be of other weights
         self._count += 1
         folder = self._folder / name
-        self._own.weights.write_adapter(folder)
+        self.own.weights.write_adapter(folder)
         self._written[name] = version
         gone = self._published.pop(0) if len(self._published) >= self._fleet.config.kept else None
         self._published.append(name)
         await self._fleet.load_adapter(name, folder.resolve(), instead_of=gone)
-        self._sampler.adapter, self._sampler.version = name, version
+        self.sampler.adapter, self.sampler.version = name, version
         for old in list(self._written)[1 : -max(2, len(self._published))]:
             del self._written[old]
             shutil.rmtree(self._folder / old, ignore_errors=True)
@@ -277,19 +273,10 @@ _: type[Trainer] = PublishingTrainer
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedPolicy:
-    """A policy with its sampler and trainer, for `WeightChecks`."""
-
-    name: str
-    sampler: VllmSampler
-    trainer: PublishingTrainer
-
-
 class WeightChecks:
     """Checks that servers sample from the weights of this machine's trainers."""
 
-    def __init__(self, fleet: Fleet, policies: Sequence[ServedPolicy]) -> None:
+    def __init__(self, fleet: Fleet, policies: Sequence[PublishingTrainer]) -> None:
         self._fleet, self._policies = fleet, policies
 
     async def admit(self, server: Server) -> None:
@@ -340,7 +327,7 @@ class WeightChecks:
                         replies = [*replies, await self._probe_reply(server, policy, name)]
                     except (*LOST, Broken, Forgot, Refused, Unfit) as error:
                         log.info("%s could not be asked once more: %s", address, error)
-                if not replies or not policy.trainer.has_written(name):
+                if not replies or not policy.has_written(name):
                     continue
                 try:
                     gap = await self._verified_gap(policy, name, replies)
@@ -352,21 +339,21 @@ class WeightChecks:
                     ) from error
                 log.info("%s: gap of %s is %.2g nats", address, name, gap)
 
-    async def _probe_reply(self, server: Server, policy: ServedPolicy, name: str) -> Reply:
+    async def _probe_reply(self, server: Server, policy: PublishingTrainer, name: str) -> Reply:
         """Return a reply of a server to the probe prompt."""
         prompt = policy.sampler.render([Message(role="user", content=PROBE_PROMPT)], first=True)
         request = SampleRequest(prompt_ids=prompt, max_tokens=PROBE_TOKENS)
         done = await self._fleet.ask(server, name, prompt, policy.sampler.parameters(request))
         return Reply(prompt_ids=prompt, token_ids=done.token_ids, logprobs=done.logprobs, temperature=1.0)
 
-    async def _verified_gap(self, policy: ServedPolicy, name: str, replies: Sequence[Reply]) -> float:
+    async def _verified_gap(self, policy: PublishingTrainer, name: str, replies: Sequence[Reply]) -> float:
         """Return the gap of replies to the weights that should have sampled them. Nats.
 
         Raises:
             Unfit: the gap is too large, or is much smaller to older weights.
         """
         gap = await self._mean_gap(policy, name, replies)
-        what = f"the {policy.name}'s version {policy.trainer.version_of(name)}"
+        what = f"the {policy.own.name}'s version {policy.version_of(name)}"
         if not gap <= MAX_GAP:
             usual = [one._replace(temperature=1.0) for one in replies]
             if (
@@ -381,16 +368,16 @@ class WeightChecks:
                 f"does not sample from {what}: its log-probabilities are {gap:.2f} nats from those of the "
                 f"weights here, where {MAX_GAP:g} is the most"
             )
-        for older in policy.trainer.older(name) if gap > ROUNDING_GAP else ():
+        for older in policy.older(name) if gap > ROUNDING_GAP else ():
             tokens = sum(len(one.token_ids) for one in replies)
             if is_older(gap, await self._mean_gap(policy, older, replies), tokens=tokens):
                 raise Unfit(
                     f"does not sample from {what}, which it says it has loaded, but from version "
-                    f"{policy.trainer.version_of(older)}"
+                    f"{policy.version_of(older)}"
                 )
         return gap
 
-    async def _mean_gap(self, policy: ServedPolicy, name: str, replies: Sequence[Reply]) -> float:
+    async def _mean_gap(self, policy: PublishingTrainer, name: str, replies: Sequence[Reply]) -> float:
         data = [
             Datum(
                 prompt_ids=one.prompt_ids,
@@ -401,5 +388,5 @@ class WeightChecks:
             )
             for one in replies
         ]
-        rows = await policy.trainer.logprobs_as_written(data, name)
+        rows = await policy.logprobs_as_written(data, name)
         return mean_gap([reply.logprobs for reply in replies], rows)
