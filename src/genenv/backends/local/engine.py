@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Container, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -134,7 +133,7 @@ class Engine:
             batch.close()
         return [completion for completion in done if completion is not None]
 
-    def _batch(self) -> Batch:
+    def _batch(self) -> OwnBatch | _Batch | PagedBatch:
         if self.own_forward:
             return OwnBatch(self)
         return _Batch(self) if self.decode_step is None else PagedBatch(self, self.decode_step)
@@ -273,31 +272,6 @@ class _Prefilled:
     def add(self, cache: PromptCache, ends: Tensor) -> None:
         self.caches.append(cache)
         self.ends.append(ends)
-
-
-class Batch(Protocol):
-    """A batch of rows being sampled. Implemented by `_Batch`, `OwnBatch` and `PagedBatch`."""
-
-    @property
-    def rows(self) -> Sequence[Row]:
-        """The rows being sampled."""
-        ...
-
-    def room(self, waiting: Sequence[Row]) -> int:
-        """Return how many of the waiting rows can be admitted now."""
-        ...
-
-    def admit(self, rows: Sequence[Row]) -> None:
-        """Add rows, and prefill their prompts."""
-        ...
-
-    def step(self) -> tuple[list[Row], int]:
-        """Sample at least one token per row; return the completed rows, which leave, and the token count."""
-        ...
-
-    def close(self) -> None:
-        """Free the resources of rows that were interrupted."""
-        ...
 
 
 class _Batch:

@@ -46,7 +46,7 @@ class _Seated:
 
 
 class PagedBatch:
-    """A batch of rows whose KV cache is in pages; implements `engine.Batch`."""
+    """A batch of rows whose KV cache is in pages."""
 
     def __init__(self, engine: Engine, step: DecodeStep) -> None:
         self._engine, self._step = engine, step
