@@ -344,10 +344,6 @@ class FusedDecoder:
             for part in layer.projections:
                 part.forget(adapter)
 
-    def scores(self, hidden_MW: Tensor) -> Tensor:
-        """Return [M, V] logits of all tokens."""
-        return self.head(hidden_MW)
-
     def hidden(self, ids_1N: Tensor, positions_1N: Tensor, layout: AnyLayout, adapter: str | None) -> Tensor:
         """Return [N, W] the last hidden states of a flat row, with the named adapter or with none."""
         x_NW = self.embedded(ids_1N[0])

@@ -333,7 +333,7 @@ class LocalModel:
 
     def linear_scores(self, hidden: Tensor) -> Tensor:
         """Return [M, V] the output layer's results, before the model scales or caps them."""
-        return self.output(hidden) if self.fused is None else self.fused.scores(hidden)
+        return (self.output if self.fused is None else self.fused.head)(hidden)
 
     def head(self, hidden: Tensor) -> Tensor:
         """Return [M, V] logits in float32."""

@@ -412,7 +412,7 @@ def fused_decoder(
         ).last_hidden_state[0]
         fused = FusedDecoder(causal, activation_bytes, kernels, packed_bytes)
         found = fused.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed), None)
-        off = _apart(fused.scores(found).float(), scores_of(causal, own).float())
+        off = _apart(fused.head(found).float(), scores_of(causal, own).float())
         if off < _tolerance(causal):
             return fused
         reason = f"its results and those of the fused layers differ by {off:.3g}"

@@ -154,6 +154,7 @@ def _opened(
     Raises:
         UsageError: a server cannot load adapters, or serves another model.
     """
+    longest = [own[0].max_model_len for own in cards.values() if own[0].max_model_len is not None]
     token = uuid.uuid4().hex[:8]
     threads: defaultdict[int, WorkerThread] = defaultdict(lambda: WorkerThread("genenv-trainer"))
     samplers: dict[str, VllmSampler] = {}
@@ -164,7 +165,7 @@ def _opened(
         samplers[role.name] = VllmSampler(
             fleet,
             model.chat,
-            context_tokens=min(model.context_tokens, *_lengths(cards, model.context_tokens)),
+            context_tokens=min([model.context_tokens, *longest]),
             max_thinking_tokens=config.max_thinking_tokens,
         )
         worker = threads[id(model)] if role.ahead else None
@@ -237,11 +238,6 @@ async def _closing(fleet: Fleet, wanted: Awaitable[T]) -> T:
         return await wanted
     finally:
         await fleet.close()
-
-
-def _lengths(cards: Mapping[str, Sequence[Card]], usual: int) -> list[int]:
-    """Return the longest sequence that each server accepts, in tokens."""
-    return [own[0].max_model_len or usual for own in cards.values()]
 
 
 def _adapters_bytes(config: PolicyConfig, here: Opened) -> float:

@@ -192,7 +192,7 @@ class DecodeStep:
             last = index + 1 == len(self._layers)
             norm = self._final if last else self._layers[index + 1].before
             x = ops.join(layer.down(x), layer.down.up, residual, norm)
-        return self._fused.scores(x)
+        return self._fused.head(x)
 
 
 @dataclass(slots=True)
@@ -349,7 +349,7 @@ def difference(step: DecodeStep, fused: FusedDecoder) -> float:
     ids = [7 * i + 3 for i in range(_TOKENS)]
     packed = Packed([Bundle(prompt_ids=ids)], step.state.device)
     hidden = fused.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed), None)
-    expected = fused.scores(hidden).float().softmax(-1)
+    expected = fused.head(hidden).float().softmax(-1)
     page = step.pool.take(1)
     step.use(None, None)
     differences: list[float] = []
