@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.sampler import LocalAssistant
 from genenv.backends.scripted import END, ScriptedSampler
 from genenv.backends.settings import SamplingConfig
-from genenv.chat.sampler import ThoughtLimit
+from genenv.chat.reasoning import USUAL
+from genenv.chat.sampler import ChatSampler
 from genenv.rollout.driver import Sampling, demonstration, roll_out
 from genenv.sampling import Completion, SampleRequest
 from genenv.simulator.policy import simulator_prompt
@@ -26,21 +28,23 @@ def limited(said: list[str], *, tokens: int, max_tokens: int = 100, opened: bool
     scripts = iter(said)
     requests: list[SampleRequest] = []
 
-    async def sample(request: SampleRequest) -> Completion:
-        requests.append(request)
-        ids = (*next(scripts).encode(), END)[: request.max_tokens]
-        text = bytes(i for i in ids if i != END).decode()
-        finished = ids[-1:] == (END,)
-        return Completion(token_ids=ids, logprobs=(-1.0,) * len(ids), text=text, finished=finished)
-
     def decode(ids: Any) -> str:
         return bytes(i for i in ids if i != END).decode()
 
-    limit = ThoughtLimit(
-        tokens=tokens, opened=opened, encode=lambda text: tuple(text.encode()), decode=decode
+    class Sampler(ChatSampler):
+        async def _sample(self, request: SampleRequest) -> Completion:
+            requests.append(request)
+            ids = (*next(scripts).encode(), END)[: request.max_tokens]
+            finished = ids[-1:] == (END,)
+            logprobs = (-1.0,) * len(ids)
+            return Completion(token_ids=ids, logprobs=logprobs, text=decode(ids), finished=finished)
+
+    chat: Any = SimpleNamespace(
+        opens_thought=opened, spelling=USUAL, encode=lambda text: tuple(text.encode()), decode=decode
     )
+    sampler = Sampler(chat, context_tokens=10_000, max_thinking_tokens=tokens)
     request = SampleRequest(prompt_ids=(7,), max_tokens=max_tokens)
-    completion = asyncio.run(limit.sample(request, sample))
+    completion = asyncio.run(sampler.sample(request))
     at = 1
     for later in requests[1:]:  # each goes on where the reply is
         assert later.prompt_ids[:at] == (7,)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from genenv.chat.format import ChatFormat
-from genenv.chat.reasoning import CLOSING, USUAL, Spelling, without_thoughts
+from genenv.chat.reasoning import CLOSING, without_thoughts
 from genenv.errors import RolloutError
 from genenv.sampling import Completion, Conversation, Sampler, SampleRequest
 from genenv.seeding import stream
@@ -92,68 +92,6 @@ def parse_structural_tag(tag: str, end_id: int) -> tuple[tuple[int, ...], ...]:
 _UNKNOWN_TAG = "of structural tags only replies to choose from, token by token, are known here"
 
 
-Sample = Callable[[SampleRequest], Awaitable[Completion]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThoughtLimit:
-    """Limits the number of thought tokens in a reply; closes a longer thought and samples the answer."""
-
-    tokens: int
-    """Maximum tokens of a thought; 0 closes it at once."""
-    opened: bool
-    """Whether the prompt begins the thought; if not, the reply may."""
-    encode: Callable[[str], tuple[int, ...]]
-    decode: Callable[[Sequence[int]], str]
-    spelling: Spelling = USUAL
-
-    async def sample(self, request: SampleRequest, sample: Sample) -> Completion:
-        """Sample one completion. Thought, closing text and answer share the limit `max_tokens`.
-
-        Args:
-            request: the request of the caller.
-            sample: samples without a limit on thoughts.
-        """
-        begins = 0 if self.opened else len(self.encode(self.spelling.opening))
-        first_tokens = self.tokens + begins
-        if first_tokens >= request.max_tokens:
-            return await sample(request)
-        first = Completion(token_ids=(), logprobs=(), text="", finished=False)
-        part = replace(request, conversation=request.conversation or Conversation())
-        if first_tokens:
-            first = await sample(replace(part, max_tokens=first_tokens, last=False, survives_cut=True))
-        if first.finished:
-            return first
-        forced = self.encode(self.spelling.closing) if self._is_open(first.text) else ()
-        left = request.max_tokens - len(first.token_ids) - len(forced)
-        if left < 1:
-            return first
-        rest = await sample(
-            replace(
-                part,
-                prompt_ids=(*request.prompt_ids, *first.token_ids, *forced),
-                max_tokens=left,
-                stream=stream(request.stream, "answer"),
-                last=request.last or request.conversation is None,
-            )
-        )
-        return self._joined(first, forced, rest)
-
-    def _is_open(self, text: str) -> bool:
-        return "<think>" in without_thoughts(f"<think>{text}" if self.opened else text)
-
-    def _joined(self, first: Completion, forced: tuple[int, ...], rest: Completion) -> Completion:
-        ids = (*first.token_ids, *forced, *rest.token_ids)
-        return Completion(
-            token_ids=ids,
-            logprobs=(*first.logprobs, *(0.0,) * len(forced), *rest.logprobs),
-            text=self.decode(ids),
-            finished=rest.finished,
-            version=rest.version,
-            forced=range(len(first.token_ids), len(first.token_ids) + len(forced)),
-        )
-
-
 class ChatSampler(ABC):
     """Base class of samplers with a chat format; a subclass implements `_sample` for one completion."""
 
@@ -163,7 +101,7 @@ class ChatSampler(ABC):
         Args:
             chat: the model's chat format.
             context_tokens: the longest sequence.
-            max_thinking_tokens: maximum tokens of a thought; None for no limit.
+            max_thinking_tokens: maximum tokens of a thought; 0 closes it at once, None for no limit.
         """
         self.chat, self.context_tokens = chat, context_tokens
         self._max_thinking_tokens = max_thinking_tokens
@@ -195,20 +133,48 @@ class ChatSampler(ABC):
     async def sample(self, request: SampleRequest) -> Completion:
         """Sample one completion. Requests of coroutines that wait at the same time may form one batch.
 
+        A thought that reaches its limit is closed, and the answer is sampled after it. Thought, closing text
+        and answer share the limit `max_tokens`.
+
         Raises:
             RolloutError: the prompt leaves no room in the context window, or `_sample` raised the error.
         """
         limit, chat = self._max_thinking_tokens, self.chat
         if limit is None or request.schema is not None or request.choices:
             return await self._within_context(request)
-        thoughts = ThoughtLimit(
-            tokens=limit,
-            opened=chat.opens_thought,
-            spelling=chat.spelling,
-            encode=chat.encode,
-            decode=chat.decode,
+        first_tokens = limit + (0 if chat.opens_thought else len(chat.encode(chat.spelling.opening)))
+        if first_tokens >= request.max_tokens:
+            return await self._within_context(request)
+        first = Completion(token_ids=(), logprobs=(), text="", finished=False)
+        part = replace(request, conversation=request.conversation or Conversation())
+        if first_tokens:
+            cut = replace(part, max_tokens=first_tokens, last=False, survives_cut=True)
+            first = await self._within_context(cut)
+        if first.finished:
+            return first
+        is_open = "<think>" in without_thoughts(f"<think>{first.text}" if chat.opens_thought else first.text)
+        forced = chat.encode(chat.spelling.closing) if is_open else ()
+        left = request.max_tokens - len(first.token_ids) - len(forced)
+        if left < 1:
+            return first
+        rest = await self._within_context(
+            replace(
+                part,
+                prompt_ids=(*request.prompt_ids, *first.token_ids, *forced),
+                max_tokens=left,
+                stream=stream(request.stream, "answer"),
+                last=request.last or request.conversation is None,
+            )
         )
-        return await thoughts.sample(request, self._within_context)
+        ids = (*first.token_ids, *forced, *rest.token_ids)
+        return Completion(
+            token_ids=ids,
+            logprobs=(*first.logprobs, *(0.0,) * len(forced), *rest.logprobs),
+            text=chat.decode(ids),
+            finished=rest.finished,
+            version=rest.version,
+            forced=range(len(first.token_ids), len(first.token_ids) + len(forced)),
+        )
 
     async def _within_context(self, request: SampleRequest) -> Completion:
         if len(request.prompt_ids) + request.max_tokens > self.context_tokens:
@@ -221,3 +187,6 @@ class ChatSampler(ABC):
     @abstractmethod
     async def _sample(self, request: SampleRequest) -> Completion:
         """Sample one completion whose sequence fits into the context window."""
+
+    def end_round(self) -> None:  # noqa: B027 - most samplers cache nothing
+        """Free the memory that only the finished round needed."""

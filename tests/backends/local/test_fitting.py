@@ -97,7 +97,7 @@ def test_targets_that_are_no_layers_are_refused_before_anything_is_loaded() -> N
 def test_a_sequence_takes_its_keys_and_values() -> None:
     shape = shape_of(loading.resolve("tiny"), "all-linear")
     found = parts(max_batch_rows=3, context_tokens=100)
-    assert found["keys and values of a full batch"] == 3 * 100 * 2 * shape.layers * shape.keys * 4
+    assert found["keys and values of a full batch"] == 3 * 100 * 2 * shape.sizes.layers * shape.sizes.keys * 4
 
 
 def test_a_backward_pass_that_would_keep_too_much_keeps_inputs_of_layers_alone() -> None:
@@ -134,7 +134,7 @@ def test_of_several_processes_each_holds_its_share_of_the_layers() -> None:
     shape = shape_of(source, config.lora_targets)
     one, four = parts(), parts(processes=4)
     assert one["base weights"] - four["base weights"] == shape.products * 4 * 3 / 4
-    assert four["layers that are brought together"] == 2 * shape.products / shape.layers * 4
+    assert four["layers that are brought together"] == 2 * shape.products / shape.sizes.layers * 4
     for name in ("gradients", "moments of AdamW", "what KL terms hold on to"):
         assert four[name] == one[name]
     there = ("--set", "policy.model=tiny", "--set", "policy.backend=vllm", "--processes", 2)

@@ -101,7 +101,8 @@ def kept_bytes(policy, budget: float) -> tuple[int, int, dict[str, torch.Tensor]
 def test_layers_are_computed_twice_when_memory_is_short(tiny, kind):
     policy = tiny.player(kind, noise=0.05)
     plenty, tokens, expected = kept_bytes(policy, float("inf"))
-    estimate = 4 * tokens * sum(layer.kept_values for layer in policy.model.fused.layers)
+    sizes = policy.model.fused.sizes
+    estimate = 4 * tokens * sizes.layers * sizes.kept_by_fused_layer
     assert 0.75 < plenty / estimate < 1.25
     assert kept_bytes(policy, 1.01 * estimate)[0] == plenty
     short, _, gradients = kept_bytes(policy, 0.99 * estimate)

@@ -24,6 +24,7 @@ from genenv.rollout.driver import Sampling, roll_out
 from genenv.sampling import SampleRequest
 from genenv.servers.vllm import GenerateBody
 from lessons import imitated
+from torch_ops import TorchOps
 
 GLM = (
     "{% for m in messages %}<|{{ 'observation' if m.role == 'tool' else m.role }}|>{{ m.content }}"
@@ -94,7 +95,7 @@ def test_a_completion_ends_at_any_of_them_and_is_scored_with_it(
     if engine == "paged":
         model._decode_step_tried = True
         model._decode_step = open_step(
-            model.causal, model.fused, model.config, model.context_tokens, captured=False
+            model.causal, model.fused, model.config, model.context_tokens, TorchOps
         )
     stops = model.chat.stop_ids
     with monkeypatch.context() as patch:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Container, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -44,6 +43,8 @@ Head = Callable[[Tensor], Tensor]
 PrefillTree = Callable[[TokenTree, Tensor, Callable[[int, Tensor, Tensor], None]], Tensor]
 """(prompts, indices of tokens [M], callback for each layer's index, keys and values) -> [M, width] last
 hidden states of these tokens; see `cuda.learning.TreeDecoder.hidden`."""
+Prefilled = tuple[list[tuple[int, ...]], PromptCache, Tensor]
+"""Prompts, their KV cache, and [B, width] their last hidden states, which predict the tokens after them."""
 
 
 @dataclass(slots=True)
@@ -134,7 +135,7 @@ class Engine:
             batch.close()
         return [completion for completion in done if completion is not None]
 
-    def _batch(self) -> Batch:
+    def _batch(self) -> OwnBatch | _Batch | PagedBatch:
         if self.own_forward:
             return OwnBatch(self)
         return _Batch(self) if self.decode_step is None else PagedBatch(self, self.decode_step)
@@ -184,23 +185,24 @@ class Engine:
             for i in order
         )
 
-    def prefill(self, prompts: Mapping[tuple[int, ...], KeptCache | None]) -> _Prefilled:
+    def prefill(self, prompts: Mapping[tuple[int, ...], KeptCache | None]) -> list[Prefilled]:
         """Prefill prompts in pieces of bounded size; of prompts with a KV cache, only the new tokens."""
         fresh = [prompt for prompt, known in prompts.items() if known is None]
         later = [(prompt, known) for prompt, known in prompts.items() if known is not None]
-        done = _Prefilled(prompts=[*fresh, *(prompt for prompt, _ in later)])
+        done = list[Prefilled]()
         for piece in within_budget(fresh, self.prefill_tokens, lambda prompt: (prompt, len(prompt))):
             packed = Packed([Bundle(prompt_ids=prompt) for prompt in piece], self.device)
             cache = PromptCache()
             layout = Layout(packed=packed, cache=cache, kernels=self.kernels)
             hidden = self.hidden(packed.ids_1N, packed.positions_1N, layout)
-            done.add(cache, hidden[packed.last_of_prompt_B])
+            done.append((piece, cache, hidden[packed.last_of_prompt_B]))
         for turns in within_budget(
             later, self.prefill_tokens, lambda turn: ((), len(turn[0]) - len(turn[1].token_ids))
         ):
             layout = TurnLayout(turns, PromptCache(), self.kernels)
             hidden = self.hidden(layout.ids_1N, layout.positions_1N, layout)
-            done.add(layout.cache, hidden[layout.last_of_prompt_B])
+            own = [prompt for prompt, _ in turns]
+            done.append((own, layout.cache, hidden[layout.last_of_prompt_B]))
         return done
 
     def choose(self, live: list[Row], scores_RV: Tensor) -> Tensor:
@@ -261,45 +263,6 @@ def at_temperatures(scores_RV: Tensor, rows: Sequence[Row]) -> Tensor:
     return scores_RV.float() / torch.tensor(temperatures, device=scores_RV.device)[:, None]
 
 
-@dataclass(slots=True)
-class _Prefilled:
-    """Prefilled prompts with their KV caches."""
-
-    prompts: list[tuple[int, ...]]
-    caches: list[PromptCache] = field(default_factory=list)
-    ends: list[Tensor] = field(default_factory=list)
-    """[B, width] in pieces: the last hidden state of each prompt, which predicts the first token after it."""
-
-    def add(self, cache: PromptCache, ends: Tensor) -> None:
-        self.caches.append(cache)
-        self.ends.append(ends)
-
-
-class Batch(Protocol):
-    """A batch of rows being sampled. Implemented by `_Batch`, `OwnBatch` and `PagedBatch`."""
-
-    @property
-    def rows(self) -> Sequence[Row]:
-        """The rows being sampled."""
-        ...
-
-    def room(self, waiting: Sequence[Row]) -> int:
-        """Return how many of the waiting rows can be admitted now."""
-        ...
-
-    def admit(self, rows: Sequence[Row]) -> None:
-        """Add rows, and prefill their prompts."""
-        ...
-
-    def step(self) -> tuple[list[Row], int]:
-        """Sample at least one token per row; return the completed rows, which leave, and the token count."""
-        ...
-
-    def close(self) -> None:
-        """Free the resources of rows that were interrupted."""
-        ...
-
-
 class _Batch:
     """A batch of rows in the standard decode path, with their KV cache."""
 
@@ -327,9 +290,9 @@ class _Batch:
     def admit(self, rows: Sequence[Row]) -> None:
         """Add rows, and prefill those prompts that are not in the batch yet."""
         arrived = self._engine.prefill(self._engine.unread(rows, self._prompts))
-        self._ends = _after(self._ends, *arrived.ends)
-        self._prompts += arrived.prompts
-        self._cache.extend(arrived.caches, rows=len(rows))
+        self._ends = _after(self._ends, *(ends for _, _, ends in arrived))
+        self._prompts += [prompt for prompts, _, _ in arrived for prompt in prompts]
+        self._cache.extend([cache for _, cache, _ in arrived], rows=len(rows))
         place = {prompt: b for b, prompt in enumerate(self._prompts)}
         of_row = [place[row.request.prompt_ids] for row in rows]
         self._states = _after(self._states, self._ends[self._tensor(of_row)])

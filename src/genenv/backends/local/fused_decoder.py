@@ -28,51 +28,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from genenv.backends.local.attention import AnyLayout, attend
-from genenv.backends.local.cpu.kernels import Kernels, LowRank
+from genenv.backends.local.cpu.kernels import InTorch, Kernels, LowRank
 from genenv.backends.local.cpu.packed_weights import Product, can_be_packed, worth_packing
 
 Angles = tuple[Tensor, Tensor]
 """Cosine and sine, [N, 1, D / 2], for the first half of a head's dimensions; the second half has the same."""
-
-
-class InTorch:
-    """The operations of `Kernels` in torch, for any device."""
-
-    def norm(self, x: Tensor, weight_W: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        """Return the RMS norm x / sqrt(mean(x^2) + eps) * weight, and 1 / sqrt(...) in float32."""
-        wide = x.float()
-        inverse = wide.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
-        scaled = wide * inverse
-        return scaled.to(x.dtype).mul_(weight_W), inverse
-
-    def norm_back(self, x: Tensor, weight_W: Tensor, inverse: Tensor, dy: Tensor) -> Tensor:
-        """Return the derivative of `norm` with respect to x, times dy."""
-        wide, weighted = x.float(), (dy * weight_W).float()
-        share = (weighted * wide).mean(-1, keepdim=True).mul_(inverse.pow(3))
-        return weighted.mul_(inverse).addcmul_(wide, share, value=-1).to(x.dtype)
-
-    def swiglu(self, joint_N2W: Tensor) -> Tensor:
-        """Return [N, W]: silu(gate) * up, from gate and up side by side."""
-        gate, up = joint_N2W.chunk(2, -1)
-        return nn.functional.silu(gate).mul_(up)
-
-    def swiglu_back(self, joint_N2W: Tensor, dy_NW: Tensor) -> Tensor:
-        """Return the derivative of `swiglu`, times dy."""
-        gate, up = joint_N2W.chunk(2, -1)
-        out = torch.empty_like(joint_N2W)
-        d_gate, d_up = out.chunk(2, -1)
-        torch.mul(nn.functional.silu(gate), dy_NW, out=d_up)
-        torch.ops.aten.silu_backward.grad_input(dy_NW * up, gate, grad_input=d_gate)
-        return out
-
-    def rotate(self, x_NXD: Tensor, cos_N1D: Tensor, sin_N1D: Tensor, sign: int) -> Tensor:
-        """Rotate half-split heads by the angles of their positions, or back if sign is -1."""
-        left, right = x_NXD.chunk(2, -1)
-        out = torch.empty_like(x_NXD, memory_format=torch.contiguous_format)
-        out_left, out_right = out.chunk(2, -1)
-        torch.mul(left, cos_N1D, out=out_left).addcmul_(right, sin_N1D, value=-sign)
-        torch.mul(right, cos_N1D, out=out_right).addcmul_(left, sin_N1D, value=sign)
-        return out
 
 
 Steps = Kernels | InTorch
@@ -384,15 +344,11 @@ class FusedDecoder:
             for part in layer.projections:
                 part.forget(adapter)
 
-    def scores(self, hidden_MW: Tensor) -> Tensor:
-        """Return [M, V] logits of all tokens."""
-        return self.head(hidden_MW)
-
     def hidden(self, ids_1N: Tensor, positions_1N: Tensor, layout: AnyLayout, adapter: str | None) -> Tensor:
         """Return [N, W] the last hidden states of a flat row, with the named adapter or with none."""
         x_NW = self.embedded(ids_1N[0])
         angles = self.angles(x_NW, positions_1N)
-        values = sum(layer.kept_values for layer in self.layers)
+        values = self.sizes.layers * self.sizes.kept_by_fused_layer
         recompute = (
             adapter is not None
             and torch.is_grad_enabled()
@@ -411,6 +367,13 @@ class FusedDecoder:
         return queries // layer.head_size, keys // layer.head_size, layer.head_size
 
     @property
+    def sizes(self) -> Sizes:
+        """The sizes of the layers."""
+        layer = self.layers[0]
+        queries, keys, _ = layer.qkv.widths
+        return Sizes(len(self.layers), layer.down.outputs, queries, keys, layer.up.outputs // 2)
+
+    @property
     def vocabulary(self) -> int:
         """Size of the vocabulary."""
         return int(self.head.weight.shape[0])
@@ -426,16 +389,42 @@ class FusedDecoder:
         return cos[0, :, None, :half].contiguous(), sin[0, :, None, :half].contiguous()
 
 
-def kept_values(width: int, queries: int, keys: int, inner: int) -> int:
-    """Estimate how many numbers per token a layer keeps for the backward pass; attention keeps copies.
+class Sizes(NamedTuple):
+    """The sizes of a model's layers, and estimates of the numbers per token that a backward pass needs."""
 
-    Args:
-        width: of the layer.
-        queries: width of all query heads together.
-        keys: width of all key heads together, which is also that of the values.
-        inner: width between the two products of the MLP.
-    """
-    return 4 * width + 5 * (queries + 2 * keys) + queries + 3 * inner
+    layers: int
+    width: int
+    queries: int
+    """Width of all query heads together."""
+    keys: int
+    """Width of all key heads together, which is also that of the values."""
+    inner: int
+    """Width between the two products of the MLP."""
+
+    @property
+    def kept_by_fused_layer(self) -> int:
+        """Numbers per token that a layer of `FusedDecoder` keeps; attention keeps copies."""
+        return 4 * self.width + 5 * (self.queries + 2 * self.keys) + self.queries + 3 * self.inner
+
+    @property
+    def kept_by_compiled_layer(self) -> int:
+        """Numbers per token that a layer keeps that is compiled for training (`cuda.learning`)."""
+        return 2 * self.width + 3 * (self.queries + self.keys) + 2 * self.inner
+
+    @property
+    def kept_by_layer(self) -> int:
+        """Numbers per token that a layer of transformers keeps, with adapters of PEFT."""
+        return 2 * self.kept_by_fused_layer
+
+    @property
+    def kept(self) -> int:
+        """Numbers per token that all layers of transformers keep."""
+        return self.layers * self.kept_by_layer
+
+    @property
+    def kept_when_recomputed(self) -> int:
+        """The same if they keep only their inputs: these, and one layer that is recomputed."""
+        return self.layers * self.width + self.kept_by_layer
 
 
 class Layer:
@@ -458,8 +447,6 @@ class Layer:
         self.up = Projection(mlp, ("gate_proj", "up_proj"), steps)
         self.down = Projection(mlp, ("down_proj",), steps)
         self.projections = (self.qkv, self.out, self.up, self.down)
-        width, inner = self.down.outputs, self.up.outputs // 2
-        self.kept_values = kept_values(width, self.qkv.widths[0], self.qkv.widths[1], inner)
 
     def __call__(
         self, x_NW: Tensor, angles: Angles, layout: AnyLayout, index: int, adapter: str | None

@@ -16,7 +16,6 @@ import importlib.util
 import itertools
 import logging
 import math
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +29,7 @@ from torch import Tensor
 from genenv.backends.local import hub
 from genenv.backends.settings import EMBEDDED, TINY
 from genenv.errors import UsageError, disk_is_full, first_line, out_of_memory
-from genenv.files import cache_folder
+from genenv.files import cache_folder, filled
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +153,7 @@ def cached_model_folder(name: str, write: Callable[[Path], None], *, failed: str
 
     Args:
         name: of the folder; it must identify the contents completely.
-        write: creates the model in a folder that does not exist yet.
+        write: creates the model in an empty folder.
         failed: beginning of the error message, such as `the model could not be unpacked`.
 
     Raises:
@@ -164,12 +163,11 @@ def cached_model_folder(name: str, write: Callable[[Path], None], *, failed: str
     if (folder / _MODEL_FILE).is_file():
         return folder
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            partial = Path(scratch, name)
+        with filled(folder) as partial:
             write(partial)
-            _move_into_place(partial, folder)
     except Exception as error:
+        if (folder / _MODEL_FILE).is_file():  # another process was first
+            return folder
         if not (isinstance(error, OSError) or disk_is_full(error)):
             raise
         raise UsageError(
@@ -177,15 +175,6 @@ def cached_model_folder(name: str, write: Callable[[Path], None], *, failed: str
             "free some space or set GENENV_CACHE to another folder"
         ) from error
     return folder
-
-
-def _move_into_place(partial: Path, folder: Path) -> None:
-    """Rename a finished folder to its final name, unless another process did so first."""
-    try:
-        partial.rename(folder)
-    except OSError:
-        if not (folder / _MODEL_FILE).is_file():
-            raise
 
 
 _TINY_VERSION = 1

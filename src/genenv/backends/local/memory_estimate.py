@@ -34,10 +34,9 @@ from torch import nn
 
 from genenv.backends.local import hardware, loading
 from genenv.backends.local.adapters import add_lora_adapter, unadapted, unadapted_sentence
-from genenv.backends.local.cuda import learning
-from genenv.backends.local.fused_decoder import kept_values
+from genenv.backends.local.fused_decoder import Sizes
 from genenv.backends.local.model import check_can_quantize
-from genenv.backends.local.model_forward import Sizes, quantized_token_bytes, sizes_of
+from genenv.backends.local.model_forward import quantized_token_bytes, sizes_of
 from genenv.backends.local.sharding import check_can_shard, full_dtype
 from genenv.backends.local.token_logprobs import HEAD_ROWS
 from genenv.backends.settings import PolicyConfig
@@ -55,13 +54,7 @@ class Shape:
     """The sizes of a model that determine its memory."""
 
     parameters: int
-    layers: int
-    width: int
-    queries: int
-    """Width of all query heads together."""
-    keys: int
-    """Width of all key heads together."""
-    inner: int
+    sizes: Sizes
     vocabulary: int
     products: int
     """Parameters in matrices of layers, which can be packed."""
@@ -71,21 +64,6 @@ class Shape:
     """Parameters of an adapter of rank 1; an adapter of rank r has r times as many."""
     unadapted: Mapping[str, float]
     """Kinds of weights in layers that get no adapter, with their shares."""
-
-    @property
-    def sizes(self) -> Sizes:
-        """The sizes of the layers."""
-        return Sizes(self.layers, self.width, self.queries, self.keys, self.inner)
-
-    @property
-    def kept_values(self) -> int:
-        """Estimate of the numbers per token that a layer keeps for the backward pass."""
-        return kept_values(self.width, self.queries, self.keys, self.inner)
-
-    @property
-    def compiled_kept_values(self) -> int:
-        """The same estimate for layers that are compiled for training."""
-        return learning.kept_values(self.width, self.queries, self.keys, self.inner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +113,7 @@ def shape_in(config: Any, targets: str) -> Shape:  # noqa: ANN401
         add_lora_adapter(causal, "counted", PolicyConfig(lora_rank=1, lora_targets=targets))
     return Shape(
         parameters=parameters,
-        **sizes_of(config)._asdict(),
+        sizes=sizes_of(config),
         vocabulary=config.get_text_config().vocab_size,
         products=products,
         in_layers=in_layers,
@@ -165,7 +143,7 @@ def memory_needs(  # noqa: PLR0913 - all inputs of the estimate
         device: of the models.
         processes: number of processes that train together; the result is for one of them.
     """
-    size, full = dtype.itemsize, config.tuning == "full"
+    size, full, sizes = dtype.itemsize, config.tuning == "full", shape.sizes
     learned = shape.parameters if full else shape.adapted * config.lora_rank
     packed = 0.0
     whole_numbers = not full and processes == 1 and config.quantize == "none"
@@ -173,20 +151,19 @@ def memory_needs(  # noqa: PLR0913 - all inputs of the estimate
         own = float(shape.products * size)
         packed = own if config.packed_weights is True or own <= hardware.packing_bytes(device) else 0.0
     rows = hardware.batch_rows(config.max_batch_rows, device)
-    cache = rows * config.context_tokens * 2 * shape.layers * shape.keys * size
+    cache = rows * config.context_tokens * 2 * sizes.layers * sizes.keys * size
     compiled = device.type == "cuda" and whole_numbers
     compiled = compiled and config.decoder != "transformers" and config.compiled is not False
-    values = shape.compiled_kept_values if compiled else shape.kept_values
-    token = shape.layers * values * size if compiled else None
+    values = sizes.kept_by_compiled_layer if compiled else sizes.kept_by_fused_layer
+    token = sizes.layers * values * size if compiled else None
     tokens = hardware.microbatch_tokens(config.tokens_per_microbatch, device, token)
-    whole = tokens * shape.layers * values * size
-    inputs = tokens * (shape.layers * shape.width + values) * size
+    whole = tokens * sizes.layers * values * size
+    inputs = tokens * (sizes.layers * sizes.width + values) * size
     most = config.activation_gib * 2**30 or hardware.memory_bytes(device) / (2 if compiled else 4)
     kept_whole = processes == 1 and whole <= most
     backward = whole if kept_whole else inputs
     weights = _weights(shape, len(policies), size, processes, full=full, held=bool(held))
     if config.quantize != "none":
-        sizes = shape.sizes
         tokens = hardware.microbatch_tokens(
             config.tokens_per_microbatch, device, quantized_token_bytes(sizes, dtype)
         )
@@ -223,7 +200,7 @@ def _weights_in_4_bits(shape: Shape, size: int) -> list[tuple[str, float, str]]:
     base = shape.products * NF4_BYTES + (shape.parameters - shape.products) * size
     return [
         ("base weights", base, "policy.model, policy.dtype, policy.quantize"),
-        ("a matrix as numbers", float(shape.width * shape.inner * size), "policy.quantize"),
+        ("a matrix as numbers", float(shape.sizes.width * shape.sizes.inner * size), "policy.quantize"),
     ]
 
 
@@ -240,10 +217,10 @@ def _weights(
         full: whether all weights are trained.
         held: whether there is a reference.
     """
-    by, layer = "policy.model, policy.dtype", shape.in_layers / shape.layers
+    by, layer = "policy.model, policy.dtype", shape.in_layers / shape.sizes.layers
     if not full:
         apart = shape.products * (1 - 1 / processes)  # held by the other processes
-        together = 2 * shape.products / shape.layers if processes > 1 else 0.0  # running, and next
+        together = 2 * shape.products / shape.sizes.layers if processes > 1 else 0.0  # running, and next
         return [
             ("base weights", (shape.parameters - apart) * size, by),
             ("layers that are brought together", together * size, by),
@@ -251,7 +228,7 @@ def _weights(
     weights = [("base weights", policies * shape.parameters * 4 / processes, by)]
     if processes == 1:
         return weights
-    ends, output = shape.parameters - shape.in_layers, shape.vocabulary * shape.width
+    ends, output = shape.parameters - shape.in_layers, shape.vocabulary * shape.sizes.width
     in_float32 = 0 if size == 4 else 4  # gradients, before they are summed
     whole = ends * 2 * size + output * (size * held + in_float32)
     return [

@@ -26,7 +26,7 @@ from genenv.backends.local.adapters import add_lora_adapter, unadapted, unadapte
 from genenv.backends.local.attention import AnyLayout
 from genenv.backends.local.cpu import build, threads
 from genenv.backends.local.cuda.decode import DecodeStep, captured_step
-from genenv.backends.local.cuda.learning import TreeDecoder, token_bytes
+from genenv.backends.local.cuda.learning import TreeDecoder
 from genenv.backends.local.fused_decoder import FusedDecoder
 from genenv.backends.local.model_forward import (
     fused_decoder,
@@ -188,9 +188,10 @@ class LocalModel:
             self.fused = fused_decoder(self.causal, self.source, limit, self.kernels, packed, must=must)
         if self.fused is not None and self.device.type == "cuda" and config.compiled is not False:
             self.tree = TreeDecoder(self.fused, config.activation_gib * 2**30)
-            self.tokens_per_tree = hardware.microbatch_tokens(
-                config.tokens_per_microbatch, self.device, token_bytes(self.fused, self.dtype)
-            )
+            sizes = self.fused.sizes
+            token = sizes.layers * sizes.kept_by_compiled_layer * self.dtype.itemsize
+            most = hardware.microbatch_tokens(config.tokens_per_microbatch, self.device, token)
+            self.tokens_per_tree = most
         if config.packed_weights is True and not (self.fused is not None and self.fused.pack()):
             raise UsageError(
                 "policy.packed_weights is true, and the weights cannot be packed here; set it to false"
@@ -332,7 +333,7 @@ class LocalModel:
 
     def linear_scores(self, hidden: Tensor) -> Tensor:
         """Return [M, V] the output layer's results, before the model scales or caps them."""
-        return self.output(hidden) if self.fused is None else self.fused.scores(hidden)
+        return (self.output if self.fused is None else self.fused.head)(hidden)
 
     def head(self, hidden: Tensor) -> Tensor:
         """Return [M, V] logits in float32."""

@@ -19,7 +19,7 @@ import functools
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ from torch.utils.checkpoint import checkpoint
 from genenv.backends.local import attention
 from genenv.backends.local.attention import AnyLayout, Layout, OwnLayout
 from genenv.backends.local.cpu.kernels import Kernels
-from genenv.backends.local.fused_decoder import FusedDecoder, kept_values, why_not
+from genenv.backends.local.fused_decoder import FusedDecoder, Sizes, why_not
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError, first_line
@@ -76,38 +76,6 @@ def setting_that_reads_weights(config: PolicyConfig) -> str:
     if config.decoder == "fused":
         return "decoder"
     return "packed_weights" if config.packed_weights is True else ""
-
-
-class Sizes(NamedTuple):
-    """The sizes of a model's layers that determine the memory of a backward pass."""
-
-    layers: int
-    width: int
-    queries: int
-    """Width of all query heads together."""
-    keys: int
-    """Width of all key heads together, which is also that of the values."""
-    inner: int
-    """Width between the two products of the MLP."""
-
-    @property
-    def kept_by_layer(self) -> int:
-        """Estimate of the numbers per token that a layer of transformers keeps, with adapters of PEFT."""
-        return _TIMES_FUSED * kept_values(self.width, self.queries, self.keys, self.inner)
-
-    @property
-    def kept(self) -> int:
-        """The same estimate for all layers."""
-        return self.layers * self.kept_by_layer
-
-    @property
-    def kept_when_recomputed(self) -> int:
-        """The same estimate if all layers keep only their inputs: these, and one layer that is recomputed."""
-        return self.layers * self.width + self.kept_by_layer
-
-
-_TIMES_FUSED = 2
-"""How many times as many numbers the layers of transformers keep as the fused ones."""
 
 
 def sizes_of(config: Any) -> Sizes:  # noqa: ANN401
@@ -444,7 +412,7 @@ def fused_decoder(
         ).last_hidden_state[0]
         fused = FusedDecoder(causal, activation_bytes, kernels, packed_bytes)
         found = fused.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed), None)
-        off = _apart(fused.scores(found).float(), scores_of(causal, own).float())
+        off = _apart(fused.head(found).float(), scores_of(causal, own).float())
         if off < _tolerance(causal):
             return fused
         reason = f"its results and those of the fused layers differ by {off:.3g}"

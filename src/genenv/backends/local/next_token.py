@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import xgrammar
@@ -30,22 +30,6 @@ from genenv.chat.sampler import with_free_text
 from genenv.errors import UsageError, first_line
 from genenv.sampling import SamplingParams
 from genenv.types import Choices, JsonObject
-
-
-class Matcher(Protocol):
-    """Tracks which tokens may follow in one completion. Implemented by xgrammar and `OneOf`."""
-
-    def fill_next_token_bitmask(self, mask: Any, row: int, /) -> Any:  # noqa: ANN401
-        """Write the tokens that may come next into a row of a bit mask."""
-        ...
-
-    def accept_token(self, token: int, /) -> bool:
-        """Advance by a token; return whether it was allowed."""
-        ...
-
-    def is_terminated(self) -> bool:
-        """Return whether the completion is complete, so that no token may follow."""
-        ...
 
 
 class Grammars:
@@ -134,7 +118,7 @@ def is_forbidden(mask: Tensor, vocabulary: int) -> Tensor:
 
 
 class OneOf:
-    """A `Matcher` for a completion that must be one of given token sequences."""
+    """Tracks which tokens may follow in a completion that must be one of given token sequences."""
 
     def __init__(self, replies: Sequence[tuple[int, ...]]) -> None:
         self._left, self._place = list(replies), 0
@@ -159,6 +143,9 @@ class OneOf:
     def _next(self) -> set[int]:
         return {reply[self._place] for reply in self._left if len(reply) > self._place}
 
+
+Matcher = xgrammar.GrammarMatcher | OneOf
+"""Tracks which tokens may follow in one completion, and whether it is complete."""
 
 CHUNK = 256
 

@@ -66,22 +66,31 @@ class Packed:
         if not all(prompts):
             raise ValueError("a bundle needs at least one prompt token")
         rows = [(b, list(ids)) for b, bundle in enumerate(bundles) for ids in bundle.completions if len(ids)]
-        tree = _PrefixTree(prompts)
-        ids = tree.ids + [token for _, row in rows for token in row]
-        positions = tree.positions + [len(prompts[b]) + t for b, row in rows for t in range(len(row))]
+        walk = _Walk()
+        at, own = [np.empty(0, np.int64)] * len(prompts), [(0, 0, 0)] * len(prompts)
+        owners: list[tuple[int, int]] = []
+        """For each token of the prompts' tree, (prompt, position) of its first use."""
+        for b in sorted(range(len(prompts)), key=prompts.__getitem__):
+            start, length = walk.place, len(prompts[b])
+            at[b] = walk.enter(prompts[b])
+            new = walk.place - start
+            own[b] = start, new, length - new
+            owners += [(b, t) for t in range(length - new, length)]
+        ids = np.concatenate([*walk.ids, *(row for _, row in rows)])
+        positions = [*walk.positions, *(len(prompts[b]) + np.arange(len(row)) for b, row in rows)]
         self.device = device
-        self.ids_1N = torch.tensor([ids], device=device)
-        self.positions_1N = torch.tensor([positions], device=device)
-        self.prompt_tokens = len(tree.ids)
-        self.queries_3B = torch.tensor(tree.own).T.contiguous()
+        self.ids_1N = torch.from_numpy(ids)[None].to(device)
+        self.positions_1N = torch.from_numpy(np.concatenate(positions))[None].to(device)
+        self.prompt_tokens = walk.place
+        self.queries_3B = torch.tensor(own).T.contiguous()
         """For `Kernels.prefill`, on the CPU: start, number and first position of the tokens that each prompt
         adds to the tree."""
         self.bundle_of_R = torch.tensor([b for b, _ in rows], dtype=torch.long, device=device)
         lengths = [len(prompt) for prompt in prompts]
         at_BP, self.prompt_real_BP = grid(lengths, 0, device)
-        self.prompt_at_BP = torch.tensor(tree.at, device=device)[at_BP]
+        self.prompt_at_BP = torch.from_numpy(np.concatenate(at)).to(device)[at_BP]
         width = self.prompt_at_BP.shape[1]
-        self.prompt_owner_N = torch.tensor([b * width + t for b, t in tree.owners], device=device)
+        self.prompt_owner_N = torch.tensor([b * width + t for b, t in owners], device=device)
         self.last_of_prompt_B = self.prompt_at_BP.gather(
             1, torch.tensor(lengths, device=device)[:, None] - 1
         )[:, 0]
@@ -103,37 +112,6 @@ class Packed:
         before_RC = self.row_at_RC.roll(1, dims=1)
         before_RC[:, :1] = self.last_of_prompt_B[self.bundle_of_R][:, None]
         return before_RC[self.row_real_RC], self.ids_1N[0][self.row_at_RC[self.row_real_RC]]
-
-
-class _PrefixTree:
-    """Prompts as a prefix tree, so that a shared beginning is stored once.
-
-    In alphabetical order, a prompt's longest prefix shared with any earlier prompt is shared with the
-    previous one.
-    """
-
-    def __init__(self, prompts: Sequence[tuple[int, ...]]) -> None:
-        self.ids: list[int] = []
-        self.positions: list[int] = []
-        self.owners: list[tuple[int, int]] = []
-        """For each token of the tree, (prompt, position) of its first use."""
-        self.own: list[tuple[int, int, int]] = [(0, 0, 0)] * len(prompts)
-        """For each prompt, start and number of its unshared tokens in the tree, and the position of the
-        first."""
-        at: list[list[int]] = [[] for _ in prompts]
-        before: tuple[int, ...] = ()
-        path: list[int] = []
-        for b in sorted(range(len(prompts)), key=prompts.__getitem__):
-            prompt = prompts[b]
-            shared = common_prefix(before, prompt)
-            path = path[:shared] + list(range(len(self.ids), len(self.ids) + len(prompt) - shared))
-            self.own[b] = len(self.ids), len(prompt) - shared, shared
-            self.ids += prompt[shared:]
-            self.positions += range(shared, len(prompt))
-            self.owners += [(b, t) for t in range(shared, len(prompt))]
-            at[b], before = path, prompt
-        self.at = [index for own in at for index in own]
-        """For each token of each prompt, one prompt after the other, its index in the tree."""
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
@@ -301,7 +279,11 @@ class TokenTree:
 
 
 class _Walk:
-    """Builds the depth-first order of a `TokenTree`: visits prompts in alphabetical order, writes tokens."""
+    """Builds a prefix tree of prompts, so that a shared beginning is stored once, and writes completions.
+
+    It visits prompts in alphabetical order: then a prompt's longest prefix shared with any earlier prompt is
+    shared with the previous one.
+    """
 
     def __init__(self) -> None:
         self.place = 0

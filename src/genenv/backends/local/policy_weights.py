@@ -31,7 +31,7 @@ from genenv.backends.local.next_token import is_forbidden
 from genenv.backends.local.optimizer import readable
 from genenv.backends.local.packing import Bundle, Packed, TokenTree
 from genenv.backends.local.sharding import put_state, whole_state, whole_tensors
-from genenv.backends.local.token_logprobs import Scores, entropy_of, frozen_scores, in_pieces
+from genenv.backends.local.token_logprobs import Scores, entropy_of, frozen_scores, in_pieces, kl_between
 from genenv.backends.served import LORA_ALPHA, AdapterShape
 from genenv.errors import UsageError
 
@@ -220,23 +220,27 @@ class PolicyWeights:
         self,
         hidden_MW: Tensor,
         tokens_M: Tensor,
+        reference: tuple[Callable[[Tensor], Tensor], Tensor] | None = None,
         *,
         temperature: float = 1.0,
         allowed: Tensor | None = None,
         entropy: bool = False,
     ) -> Scores:
-        """Log-probabilities of tokens, and the entropy of what could be sampled, where it is asked for.
+        """Return log-probabilities of tokens; KL and entropy over what could be sampled, where requested.
 
         Args:
             hidden_MW: the states that `completion_hidden` gave for the tokens.
             tokens_M: the tokens.
+            reference: output layer of the reference, and its states for the tokens; None: no KL.
             temperature: divides the scores.
             allowed: [M, ceil(V / 32)] bit masks of the tokens that could be sampled; None when all could.
             entropy: whether it is worked out.
         """
+        options = {"temperature": temperature, "allowed": allowed}
         if self.head_is_frozen:
-            options = {"temperature": temperature, "allowed": allowed, "entropy": entropy}
-            return self.frozen_scores(hidden_MW, tokens_M, **options)
+            scores = compiled_scores if self.runs_compiled else frozen_scores
+            other_MW = None if reference is None else reference[1]
+            return scores(self.model.output, hidden_MW, tokens_M, other_MW, entropy=entropy, **options)
 
         def piece(hidden: Tensor, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
             scores = self.model.head(hidden)
@@ -248,29 +252,8 @@ class PolicyWeights:
             return torch.stack([logprobs, entropy_of(scores - total[:, None])], -1) if entropy else logprobs
 
         found = in_pieces(piece, hidden_MW, tokens_M, *(() if allowed is None else (allowed,)))
-        return Scores(found[:, 0], None, found[:, 1]) if entropy else Scores(found, None, None)
-
-    def frozen_scores(
-        self,
-        hidden_MW: Tensor,
-        tokens_M: Tensor,
-        reference_MW: Tensor | None = None,
-        *,
-        temperature: float = 1.0,
-        allowed: Tensor | None = None,
-        entropy: bool = False,
-    ) -> Scores:
-        """See `token_logprobs.frozen_scores`; uses this model's output layer, compiled if possible."""
-        scores = compiled_scores if self.runs_compiled else frozen_scores
-        return scores(
-            self.model.output,
-            hidden_MW,
-            tokens_M,
-            reference_MW,
-            temperature=temperature,
-            allowed=allowed,
-            entropy=entropy,
-        )
+        kl_M = None if reference is None else kl_between((self.model.head, hidden_MW), reference, **options)
+        return Scores(found[:, 0], kl_M, found[:, 1]) if entropy else Scores(found, kl_M, None)
 
     @property
     def runs_compiled(self) -> bool:
@@ -394,19 +377,10 @@ class ServedWeights(PolicyWeights):
         low_Mr = (hidden_MW.float() @ down_rW.T) * self._scale
         return self.model.shaping(torch.addmm(plain.float(), low_Mr, up_Vr.T))
 
-    def token_scores(
-        self,
-        hidden_MW: Tensor,
-        tokens_M: Tensor,
-        *,
-        temperature: float = 1.0,
-        allowed: Tensor | None = None,
-        entropy: bool = False,
-    ) -> Scores:
-        """See `PolicyWeights`; if the output layer is adapted, temperature, masks and entropy are ignored."""
+    def token_scores(self, hidden_MW: Tensor, tokens_M: Tensor, *more: Any, **options: Any) -> Scores:  # noqa: ANN401
+        """See `PolicyWeights`; if the output layer is adapted, the other arguments are ignored."""
         if self.unembed is None:
-            options = {"temperature": temperature, "allowed": allowed, "entropy": entropy}
-            return super().token_scores(hidden_MW, tokens_M, **options)
+            return super().token_scores(hidden_MW, tokens_M, *more, **options)
 
         def piece(hidden: Tensor, tokens: Tensor) -> Tensor:
             return self.scores(hidden).log_softmax(-1).gather(1, tokens[:, None])[:, 0]

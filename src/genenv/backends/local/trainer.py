@@ -273,22 +273,21 @@ class LocalTrainer:
             objective.kl == "k3" and (objective.kl_coefficient > 0 or measure_kl) and values.loss is not None
         )
         apart = measure_kl and isinstance(packed, TokenTree)
-        reference: _Reference | None = None
+        reference_M, reference = None, None
         if exact or (not apart and self._any_k3(turn, batches, objective, measured)):
             with torch.no_grad(), self.weights.reference():
                 hidden_MW, tokens_M = rows.chosen(*self.weights.completion_hidden(packed))
-                logprobs_M = self._scores(hidden_MW, tokens_M, rows).logprobs_M if wants_k3 else None
-                reference = _Reference(hidden_MW, logprobs_M, self.weights.frozen_head() if exact else None)
+                reference_M = self._scores(hidden_MW, tokens_M, rows).logprobs_M if wants_k3 else None
+                reference = (self.weights.frozen_head(), hidden_MW) if exact else None
         with self.weights.active():
             hidden_MW, tokens_M = rows.chosen(*self.weights.completion_hidden(packed))
             scores = self._scores(
                 hidden_MW,
                 tokens_M,
                 rows,
-                reference=reference if exact else None,
+                reference=reference,
                 entropy=objective.entropy_coefficient > 0 and values.loss is not None,
             )
-            reference_M = None if reference is None else reference.logprobs_M
             loss, sums = token_losses(scores.logprobs_M, values, objective, reference_M, scores.entropy_M)
             kl = None if scores.kl_M is None else (scores.kl_M * (1.0 / tokens)).sum()
             if kl is not None:
@@ -351,25 +350,17 @@ class LocalTrainer:
         tokens_M: Tensor,
         rows: _Rows,
         *,
-        reference: _Reference | None = None,
+        reference: tuple[Callable[[Tensor], Tensor], Tensor] | None = None,
         entropy: bool = False,
     ) -> Scores:
         """Return log-probabilities, exact KL and entropy of tokens, each at its datum's temperature."""
         parts: list[Scores] = []
         for temperature, at_M in rows.by_kind:
             own, ids = (_at(at_M, x) for x in (hidden_MW, tokens_M))
-            other = None if reference is None else _at(at_M, reference.hidden_MW)
+            other = None if reference is None else (reference[0], _at(at_M, reference[1]))
             allowed = None if rows.allowed is None else _at(at_M, rows.allowed)
-            options = {"temperature": temperature, "allowed": allowed}
-            if self.weights.head_is_frozen:
-                parts.append(self.weights.frozen_scores(own, ids, other, entropy=entropy, **options))
-                continue
-            scores = self.weights.token_scores(own, ids, entropy=entropy, **options)
-            if reference is not None and other is not None:
-                head = self.weights.model.head
-                pair = (head, own), (reference.head or head, other)
-                scores = scores._replace(kl_M=kl_between(*pair, **options))
-            parts.append(scores)
+            options = {"temperature": temperature, "allowed": allowed, "entropy": entropy}
+            parts.append(self.weights.token_scores(own, ids, other, **options))
         if len(parts) == 1:
             return parts[0]
         logprobs, kls, entropies = zip(*parts, strict=True)
@@ -413,16 +404,6 @@ class LocalTrainer:
 
 
 METHODS_ON_ALL_RANKS.add(LocalTrainer.fill.__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Reference:
-    """Hidden states and log-probabilities of a micro-batch under the reference."""
-
-    hidden_MW: Tensor
-    logprobs_M: Tensor | None
-    head: Callable[[Tensor], Tensor] | None
-    """The output layer of the reference, if the exact KL is computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

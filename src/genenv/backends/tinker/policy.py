@@ -116,9 +116,6 @@ class TinkerSampler(ChatSampler):
             version=version,
         )
 
-    def end_round(self) -> None:
-        """Do nothing: there are no local caches."""
-
 
 STATE = "tinker.json"
 """File in a policy's checkpoint that names the saved state on the server."""

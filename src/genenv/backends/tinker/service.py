@@ -215,10 +215,6 @@ class States:
         self._service, self._role, self._model, self._rank = service, role, model, rank
         self._saved: set[str] = set()
 
-    def name(self, what: str) -> str:
-        """Return a name for a saved state that no other state has."""
-        return f"genenv-{self._role}-{what}-{uuid.uuid4().hex[:12]}"
-
     async def save(self, client: tinker.TrainingClient, *, replaces: str | None = None) -> str:
         """Have the server save weights and moments; return the path of the state.
 
@@ -226,7 +222,7 @@ class States:
             client: the adapter to save.
             replaces: an older state, which is deleted.
         """
-        asked = client.save_state(self.name("state"))
+        asked = client.save_state(f"genenv-{self._role}-state-{uuid.uuid4().hex[:12]}")
         path = str((await self._service.within(asked, "save its state")).path)
         if replaces is not None:
             await self.delete(replaces)

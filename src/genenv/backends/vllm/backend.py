@@ -34,7 +34,7 @@ from genenv.backends.vllm.launcher import (
     own_options,
     vllm_command,
 )
-from genenv.backends.vllm.policy import PublishingTrainer, ServedPolicy, VllmSampler, WeightChecks
+from genenv.backends.vllm.policy import PublishingTrainer, VllmSampler, WeightChecks
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, UsageError
 from genenv.files import private_folder
@@ -154,6 +154,7 @@ def _opened(
     Raises:
         UsageError: a server cannot load adapters, or serves another model.
     """
+    longest = [own[0].max_model_len for own in cards.values() if own[0].max_model_len is not None]
     token = uuid.uuid4().hex[:8]
     threads: defaultdict[int, WorkerThread] = defaultdict(lambda: WorkerThread("genenv-trainer"))
     samplers: dict[str, VllmSampler] = {}
@@ -164,7 +165,7 @@ def _opened(
         samplers[role.name] = VllmSampler(
             fleet,
             model.chat,
-            context_tokens=min(model.context_tokens, *_lengths(cards, model.context_tokens)),
+            context_tokens=min([model.context_tokens, *longest]),
             max_thinking_tokens=config.max_thinking_tokens,
         )
         worker = threads[id(model)] if role.ahead else None
@@ -175,10 +176,7 @@ def _opened(
 
     model = cast(LocalTrainer, here.trainers[roles[0].name]).weights.model
     fleet.vocabulary, fleet.context_tokens = model.vocabulary, samplers[roles[0].name].context_tokens
-    policies = [
-        ServedPolicy(name=role.name, sampler=samplers[role.name], trainer=trainers[role.name])
-        for role in roles
-    ]
+    policies = list(trainers.values())
     checks = WeightChecks(fleet, policies)
     try:
         gaps = run_coroutine(lambda: _closing(fleet, _publish_and_check(fleet, policies, checks)), _OPENING_S)
@@ -202,7 +200,7 @@ def _opened(
 
 
 async def _publish_and_check(
-    fleet: Fleet, policies: Sequence[ServedPolicy], checks: WeightChecks
+    fleet: Fleet, policies: Sequence[PublishingTrainer], checks: WeightChecks
 ) -> dict[str, float]:
     """Have all answering servers load the policies' weights, and check them; return the gap per address.
 
@@ -211,7 +209,7 @@ async def _publish_and_check(
         GenenvError: no server answers any more.
     """
     for policy in policies:
-        await policy.trainer.publish_current()
+        await policy.publish_current()
     gaps: dict[str, float] = {}
     async for server in fleet.answering():
         try:
@@ -240,11 +238,6 @@ async def _closing(fleet: Fleet, wanted: Awaitable[T]) -> T:
         return await wanted
     finally:
         await fleet.close()
-
-
-def _lengths(cards: Mapping[str, Sequence[Card]], usual: int) -> list[int]:
-    """Return the longest sequence that each server accepts, in tokens."""
-    return [own[0].max_model_len or usual for own in cards.values()]
 
 
 def _adapters_bytes(config: PolicyConfig, here: Opened) -> float:

@@ -149,15 +149,7 @@ class Fleet:
         Args:
             config: names the servers.
             launched: a server that the run has started for itself, which `config` names too.
-
-        Raises:
-            UsageError: the settings name no server and no folder.
         """
-        if not config.addresses and config.addresses_folder is None:
-            raise UsageError(
-                "policy.vllm.addresses names no server; start one with `genenv serve`, or vLLM's own, and "
-                'set it to ["http://HOST:PORT"]'
-            )
         self.config, self._launched = config, launched
         own = {} if launched is None else {"Authorization": f"Bearer {launched.key}"}
         self._headers = own or key_headers(config.key_variable)

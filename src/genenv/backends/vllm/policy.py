@@ -12,9 +12,9 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from genenv.algorithms.datum import Datum, Objective, Trainer
 from genenv.algorithms.settings import Moments
@@ -27,7 +27,7 @@ from genenv.backends.sampler_check import (
     is_older,
     mean_gap,
 )
-from genenv.backends.vllm.client import LOST, Broken, Busy, Forgot, Refused, Unfit
+from genenv.backends.vllm.client import LOST, Broken, Busy, Forgot, Refused, Sampled, Unfit
 from genenv.backends.vllm.fleet import Fleet, Server
 from genenv.chat.format import ChatFormat
 from genenv.chat.sampler import ChatSampler, forced_places, structural_tag, with_free_text
@@ -38,13 +38,16 @@ from genenv.threads import WorkerThread
 from genenv.types import Message
 
 
-class Reply(NamedTuple):
-    """One reply of a server, for the check of its weights."""
-
-    prompt_ids: tuple[int, ...]
-    token_ids: tuple[int, ...]  # [T]
-    logprobs: tuple[float, ...]  # [T] nats, at the temperature of the sampling
-    temperature: float
+def _reply(prompt_ids: tuple[int, ...], done: Sampled, temperature: float = 1.0) -> Datum:
+    """Return a reply of a server as a datum, for the check of its weights."""
+    return Datum(
+        prompt_ids=prompt_ids,
+        completion_ids=done.token_ids,
+        weights=(1.0,) * len(done.token_ids),
+        loss="nll",
+        old_logprobs=done.logprobs,
+        temperature=temperature,
+    )
 
 
 class VllmSampler(ChatSampler):
@@ -57,7 +60,7 @@ class VllmSampler(ChatSampler):
         self.fleet = fleet
         self.adapter, self.version = "", 0
         """The adapter's name on the servers, and the version of its weights."""
-        self._newest: dict[tuple[str, str], list[Reply]] = {}
+        self._newest: dict[tuple[str, str], list[Datum]] = {}
         """By server and adapter: the newest unconstrained replies that are not checked yet."""
 
     async def _sample(self, request: SampleRequest) -> Completion:
@@ -79,7 +82,7 @@ class VllmSampler(ChatSampler):
             adapter, request.prompt_ids, self.parameters(request), choices=request.choices
         )
         ids = done.token_ids
-        self._keep(done.address, adapter, request, Reply(request.prompt_ids, ids, done.logprobs, 1.0))
+        self._keep(adapter, request, done)
         advance(tokens=len(ids))
         return Completion(
             token_ids=ids,
@@ -90,21 +93,21 @@ class VllmSampler(ChatSampler):
             version=version,
         )
 
-    def _keep(self, address: str, adapter: str, request: SampleRequest, reply: Reply) -> None:
+    def _keep(self, adapter: str, request: SampleRequest, done: Sampled) -> None:
         """Store the newest replies of a server for `take_replies`: as few as have enough tokens.
 
         Constrained replies are not stored, because servers differ in which log-probabilities they return for
         them. Their server and adapter are still noted, with an empty list.
         """
-        kept = self._newest.setdefault((address, adapter), [])
+        kept = self._newest.setdefault((done.address, adapter), [])
         if request.schema is not None or request.choices or request.truncates:
             return
         warm = request.temperature if request.temperature >= COLDEST else 1.0
-        kept.append(reply._replace(temperature=warm))
-        while sum(len(one.token_ids) for one in kept[1:]) >= PROBE_TOKENS:
+        kept.append(_reply(request.prompt_ids, done, warm))
+        while sum(one.tokens for one in kept[1:]) >= PROBE_TOKENS:
             del kept[0]
 
-    def take_replies(self) -> Mapping[tuple[str, str], list[Reply]]:
+    def take_replies(self) -> Mapping[tuple[str, str], list[Datum]]:
         """Return the newest replies by server and adapter since the last call."""
         found, self._newest = self._newest, {}
         return found
@@ -147,9 +150,6 @@ class VllmSampler(ChatSampler):
             parameters["structured_outputs"] = {"structural_tag": structural_tag(request.choices)}
         return parameters
 
-    def end_round(self) -> None:
-        """Do nothing: there are no local caches."""
-
 
 T = TypeVar("T")
 
@@ -179,7 +179,7 @@ class PublishingTrainer:
             name: prefix of the policy's adapter names, unique to this run.
             folder: for adapters, on a disk that the servers can read.
         """
-        self._own, self._fleet, self._sampler, self._worker = own, fleet, sampler, worker
+        self.own, self.sampler, self._fleet, self._worker = own, sampler, fleet, worker
         self._name, self._folder = name, folder
         self._published: list[str] = []
         """Names of the adapters that the servers hold."""
@@ -194,61 +194,61 @@ class PublishingTrainer:
         """See `Trainer`. A server that the run started sleeps from here to the next request."""
         if self._worker is None:
             await self._fleet.sleep()
-        return await self._run(lambda: self._own.forward_backward(data, objective))
+        return await self._run(lambda: self.own.forward_backward(data, objective))
 
     async def step(self, learning_rate: float) -> Mapping[str, float]:
         """See `Trainer`."""
-        return await self._run(lambda: self._own.step(learning_rate))
+        return await self._run(lambda: self.own.step(learning_rate))
 
     async def watch(self, data: Sequence[Datum]) -> None:
         """See `Trainer`."""
-        await self._run(lambda: self._own.watch(data))
+        await self._run(lambda: self.own.watch(data))
 
     async def moved(self) -> float:
         """See `Trainer`."""
-        return await self._run(lambda: self._own.moved())
+        return await self._run(lambda: self.own.moved())
 
     async def shorten(self, fraction: float) -> None:
         """See `Trainer`."""
-        await self._run(lambda: self._own.shorten(fraction))
+        await self._run(lambda: self.own.shorten(fraction))
 
     async def logprobs(
         self, data: Sequence[Datum], *, reference: bool = False, written: Path | None = None
     ) -> list[tuple[float, ...]]:
         """See `Trainer`."""
-        return await self._run(lambda: self._own.logprobs(data, reference=reference, written=written))
+        return await self._run(lambda: self.own.logprobs(data, reference=reference, written=written))
 
     async def anchor(self, moments: Moments) -> None:
         """See `Trainer`."""
-        await self._run(lambda: self._own.anchor(moments))
+        await self._run(lambda: self.own.anchor(moments))
 
     async def publish(self) -> int:
         """Write the weights as a new version and have every server load it. See `Trainer`."""
-        version = await self._own.publish()
+        version = await self.own.publish()
         await self.publish_current()
         return version
 
     async def save(self, folder: Path) -> None:
         """See `Trainer`."""
-        await self._own.save(folder)
+        await self.own.save(folder)
 
     async def load(self, folder: Path) -> None:
         """See `Trainer`."""
-        await self._own.load(folder)
+        await self.own.load(folder)
         await self.publish_current()
 
     async def publish_current(self) -> None:
         """Have every server load the present weights; adapters beyond `policy.vllm.kept` are unloaded."""
-        version = self._own.weights.version
+        version = self.own.weights.version
         name = f"{self._name}-{self._count}-v{version}"  # a repeated version may be of other weights
         self._count += 1
         folder = self._folder / name
-        self._own.weights.write_adapter(folder)
+        self.own.weights.write_adapter(folder)
         self._written[name] = version
         gone = self._published.pop(0) if len(self._published) >= self._fleet.config.kept else None
         self._published.append(name)
         await self._fleet.load_adapter(name, folder.resolve(), instead_of=gone)
-        self._sampler.adapter, self._sampler.version = name, version
+        self.sampler.adapter, self.sampler.version = name, version
         for old in list(self._written)[1 : -max(2, len(self._published))]:
             del self._written[old]
             shutil.rmtree(self._folder / old, ignore_errors=True)
@@ -277,19 +277,10 @@ _: type[Trainer] = PublishingTrainer
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedPolicy:
-    """A policy with its sampler and trainer, for `WeightChecks`."""
-
-    name: str
-    sampler: VllmSampler
-    trainer: PublishingTrainer
-
-
 class WeightChecks:
     """Checks that servers sample from the weights of this machine's trainers."""
 
-    def __init__(self, fleet: Fleet, policies: Sequence[ServedPolicy]) -> None:
+    def __init__(self, fleet: Fleet, policies: Sequence[PublishingTrainer]) -> None:
         self._fleet, self._policies = fleet, policies
 
     async def admit(self, server: Server) -> None:
@@ -335,12 +326,12 @@ class WeightChecks:
         for policy in self._policies:
             for (address, name), replies in policy.sampler.take_replies().items():
                 server = next((one for one in self._fleet.available() if one.address == address), None)
-                if sum(len(one.token_ids) for one in replies) < PROBE_TOKENS and server is not None:
+                if sum(one.tokens for one in replies) < PROBE_TOKENS and server is not None:
                     try:
                         replies = [*replies, await self._probe_reply(server, policy, name)]
                     except (*LOST, Broken, Forgot, Refused, Unfit) as error:
                         log.info("%s could not be asked once more: %s", address, error)
-                if not replies or not policy.trainer.has_written(name):
+                if not replies or not policy.has_written(name):
                     continue
                 try:
                     gap = await self._verified_gap(policy, name, replies)
@@ -352,23 +343,23 @@ class WeightChecks:
                     ) from error
                 log.info("%s: gap of %s is %.2g nats", address, name, gap)
 
-    async def _probe_reply(self, server: Server, policy: ServedPolicy, name: str) -> Reply:
+    async def _probe_reply(self, server: Server, policy: PublishingTrainer, name: str) -> Datum:
         """Return a reply of a server to the probe prompt."""
         prompt = policy.sampler.render([Message(role="user", content=PROBE_PROMPT)], first=True)
         request = SampleRequest(prompt_ids=prompt, max_tokens=PROBE_TOKENS)
         done = await self._fleet.ask(server, name, prompt, policy.sampler.parameters(request))
-        return Reply(prompt_ids=prompt, token_ids=done.token_ids, logprobs=done.logprobs, temperature=1.0)
+        return _reply(prompt, done)
 
-    async def _verified_gap(self, policy: ServedPolicy, name: str, replies: Sequence[Reply]) -> float:
+    async def _verified_gap(self, policy: PublishingTrainer, name: str, replies: Sequence[Datum]) -> float:
         """Return the gap of replies to the weights that should have sampled them. Nats.
 
         Raises:
             Unfit: the gap is too large, or is much smaller to older weights.
         """
         gap = await self._mean_gap(policy, name, replies)
-        what = f"the {policy.name}'s version {policy.trainer.version_of(name)}"
+        what = f"the {policy.own.name}'s version {policy.version_of(name)}"
         if not gap <= MAX_GAP:
-            usual = [one._replace(temperature=1.0) for one in replies]
+            usual = [replace(one, temperature=1.0) for one in replies]
             if (
                 any(one.temperature != 1 for one in replies)
                 and await self._mean_gap(policy, name, usual) <= MAX_GAP
@@ -381,25 +372,15 @@ class WeightChecks:
                 f"does not sample from {what}: its log-probabilities are {gap:.2f} nats from those of the "
                 f"weights here, where {MAX_GAP:g} is the most"
             )
-        for older in policy.trainer.older(name) if gap > ROUNDING_GAP else ():
-            tokens = sum(len(one.token_ids) for one in replies)
+        for older in policy.older(name) if gap > ROUNDING_GAP else ():
+            tokens = sum(one.tokens for one in replies)
             if is_older(gap, await self._mean_gap(policy, older, replies), tokens=tokens):
                 raise Unfit(
                     f"does not sample from {what}, which it says it has loaded, but from version "
-                    f"{policy.trainer.version_of(older)}"
+                    f"{policy.version_of(older)}"
                 )
         return gap
 
-    async def _mean_gap(self, policy: ServedPolicy, name: str, replies: Sequence[Reply]) -> float:
-        data = [
-            Datum(
-                prompt_ids=one.prompt_ids,
-                completion_ids=one.token_ids,
-                weights=(1.0,) * len(one.token_ids),
-                loss="nll",
-                temperature=one.temperature,
-            )
-            for one in replies
-        ]
-        rows = await policy.trainer.logprobs_as_written(data, name)
-        return mean_gap([reply.logprobs for reply in replies], rows)
+    async def _mean_gap(self, policy: PublishingTrainer, name: str, replies: Sequence[Datum]) -> float:
+        rows = await policy.logprobs_as_written(replies, name)
+        return mean_gap([one.old_logprobs or () for one in replies], rows)

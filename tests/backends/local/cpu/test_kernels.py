@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.backends.local.cpu.kernels import HEAD_SIZES, LowRank, Tasks
-from genenv.backends.local.fused_decoder import InTorch, _Norm, _Rotate, _SwiGlu
+from genenv.backends.local.cpu.kernels import HEAD_SIZES, InTorch, LowRank, Tasks
+from genenv.backends.local.fused_decoder import _Norm, _Rotate, _SwiGlu
 from genenv.backends.local.next_token import _chunk_sums
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.sampling import SampleRequest

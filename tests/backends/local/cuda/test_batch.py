@@ -11,8 +11,9 @@ from genenv.backends.local import engine
 from genenv.backends.local.cuda.batch import PagedBatch
 from genenv.backends.local.cuda.decode import buckets, difference, open_step
 from genenv.backends.local.cuda.learning import TreeDecoder
-from genenv.backends.local.served.sampling import ServedSampler as ServedSampler
+from genenv.backends.local.served.models import ServedSampler as ServedSampler
 from genenv.sampling import Conversation, SampleRequest
+from torch_ops import TorchOps
 
 PROMPTS = [(5, 9, 2), tuple(range(3, 100)), (5, 9, 2, 44), (5, 9, 2), tuple(range(3, 67))]
 
@@ -22,7 +23,7 @@ def paged(sampler, **config):
     model = sampler.model
     settings = model.config.model_copy(update={"max_batch_rows": 6, **config})
     model._decode_step_tried = True
-    model._decode_step = open_step(model.causal, model.fused, settings, model.context_tokens, captured=False)
+    model._decode_step = open_step(model.causal, model.fused, settings, model.context_tokens, TorchOps)
     return sampler
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from genenv.backends.local.cuda.decode import TorchOps
 from genenv.backends.local.cuda.kv_pages import PAGE, RowState, Seat, pages_for
+from torch_ops import TorchOps
 
-ops_module = pytest.importorskip("genenv.backends.local.cuda.ops", reason="Triton is not here")
+ops_module = pytest.importorskip("genenv.backends.local.cuda.kernels", reason="Triton is not here")
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 RANK, WIDTH, INNER, CONTEXT = 4, 48, 96, 200
@@ -41,7 +41,7 @@ def setting(request):
 
 def both(setting):
     heads = setting[0]
-    return ops_module.TritonOps(heads, RANK), TorchOps((heads.queries, heads.keys, heads.size), RANK)
+    return ops_module.TritonOps(heads, RANK), TorchOps(heads, RANK)
 
 
 def test_heads_are_normed_turned_and_written_to_their_pages(setting):

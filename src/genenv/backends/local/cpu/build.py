@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from genenv.backends.local.cpu.kernels import Kernels, LowRank, Tasks
+from genenv.backends.local.cpu.kernels import InTorch, Kernels, LowRank, Tasks
 from genenv.errors import UsageError
 from genenv.files import cache_folder
 
@@ -58,26 +58,23 @@ _Case = tuple[str, Tensor, Tensor]
 
 def _simple_cases(kernels: Kernels, draw: _Draw) -> Iterator[_Case]:
     """Yield the checks of all functions but attention."""
-    x, weight, slope = draw(3, 40), draw(40), draw(3, 40)
+    plain, x, weight, slope = InTorch(), draw(3, 40), draw(40), draw(3, 40)
     scaled, inverse = kernels.norm(x, weight, 1e-5)
-    wide = x.float()
-    root = (wide.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
-    yield "norm", scaled, wide * root * weight.float()
-    yield "norm_back", kernels.norm_back(x, weight, inverse, slope), _norm_slope(wide, weight, root, slope)
-    gate, up = wide.chunk(2, -1)
-    yield "swiglu", kernels.swiglu(x), nn.functional.silu(gate) * up
+    yield "norm", scaled, plain.norm(x, weight, 1e-5)[0]
+    back = kernels.norm_back(x, weight, inverse, slope)
+    yield "norm_back", back, plain.norm_back(x, weight, inverse, slope)
+    yield "swiglu", kernels.swiglu(x), plain.swiglu(x)
     heads, angles = draw(3, 2, 20), draw(3, 1, 10)
-    left, right = heads.float().chunk(2, -1)
     cos, sin = angles.float().cos().to(x.dtype), angles.float().sin().to(x.dtype)
-    turned = torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
+    turned = plain.rotate(heads, cos, sin, 1)
     yield "rotate", kernels.rotate(heads, cos, sin, 1), turned
-    yield "rotate back", kernels.rotate(turned.to(x.dtype), cos, sin, -1), heads
+    yield "rotate back", kernels.rotate(turned, cos, sin, -1), heads
     y, down, upward = draw(3, 24), draw(4, 40), draw(24, 4)
-    added = y.float() + 0.5 * (wide @ down.float().T) @ upward.float().T
+    added = y.float() + 0.5 * (x.float() @ down.float().T) @ upward.float().T
     kernels.add_low_rank(y, x, LowRank([down], [upward], [0.5], [0]))
     yield "low_rank", y, added
     tops, sums = kernels.chunk_sums(x, 39)
-    yield "chunk_sums", tops + sums.sum(-1, keepdim=True).log(), wide.logsumexp(-1, keepdim=True)
+    yield "chunk_sums", tops + sums.sum(-1, keepdim=True).log(), x.float().logsumexp(-1, keepdim=True)
 
 
 def _attention_cases(kernels: Kernels, draw: _Draw) -> Iterator[_Case]:
@@ -114,11 +111,6 @@ def _attention(q_NHD: Tensor, keys_KTD: Tensor, values_KTD: Tensor, scale: float
     new, tokens = scores_HNT.shape[1:]
     unseen_NT = torch.ones(new, tokens, dtype=torch.bool).triu(tokens - new + 1)
     return (scores_HNT.masked_fill(unseen_NT, float("-inf")).softmax(-1) @ values).transpose(0, 1)
-
-
-def _norm_slope(x: Tensor, weight: Tensor, root: Tensor, dy: Tensor) -> Tensor:
-    weighted = (dy * weight).float()
-    return root * (weighted - x * (weighted * x).mean(-1, keepdim=True) * root.square())
 
 
 SOURCE = Path(__file__).with_name("kernels.cpp")

@@ -288,6 +288,46 @@ class Kernels:
         return top_R1, sums_RC
 
 
+class InTorch:
+    """The operations of `Kernels` in torch, for any device."""
+
+    def norm(self, x: Tensor, weight_W: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """Return the RMS norm x / sqrt(mean(x^2) + eps) * weight, and 1 / sqrt(...) in float32."""
+        wide = x.float()
+        inverse = wide.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+        scaled = wide * inverse
+        return scaled.to(x.dtype).mul_(weight_W), inverse
+
+    def norm_back(self, x: Tensor, weight_W: Tensor, inverse: Tensor, dy: Tensor) -> Tensor:
+        """Return the derivative of `norm` with respect to x, times dy."""
+        wide, weighted = x.float(), (dy * weight_W).float()
+        share = (weighted * wide).mean(-1, keepdim=True).mul_(inverse.pow(3))
+        return weighted.mul_(inverse).addcmul_(wide, share, value=-1).to(x.dtype)
+
+    def swiglu(self, joint_N2W: Tensor) -> Tensor:
+        """Return [N, W]: silu(gate) * up, from gate and up side by side."""
+        gate, up = joint_N2W.chunk(2, -1)
+        return nn.functional.silu(gate).mul_(up)
+
+    def swiglu_back(self, joint_N2W: Tensor, dy_NW: Tensor) -> Tensor:
+        """Return the derivative of `swiglu`, times dy."""
+        gate, up = joint_N2W.chunk(2, -1)
+        out = torch.empty_like(joint_N2W)
+        d_gate, d_up = out.chunk(2, -1)
+        torch.mul(nn.functional.silu(gate), dy_NW, out=d_up)
+        torch.ops.aten.silu_backward.grad_input(dy_NW * up, gate, grad_input=d_gate)
+        return out
+
+    def rotate(self, x_NXD: Tensor, cos_N1D: Tensor, sin_N1D: Tensor, sign: int) -> Tensor:
+        """Rotate half-split heads by the angles of their positions, or back if sign is -1."""
+        left, right = x_NXD.chunk(2, -1)
+        out = torch.empty_like(x_NXD, memory_format=torch.contiguous_format)
+        out_left, out_right = out.chunk(2, -1)
+        torch.mul(left, cos_N1D, out=out_left).addcmul_(right, sin_N1D, value=-sign)
+        torch.mul(right, cos_N1D, out=out_right).addcmul_(left, sin_N1D, value=sign)
+        return out
+
+
 class Tasks:
     """Rows sorted by prompt, in pieces that one thread processes together.
 

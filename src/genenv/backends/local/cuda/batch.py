@@ -46,7 +46,7 @@ class _Seated:
 
 
 class PagedBatch:
-    """A batch of rows whose KV cache is in pages; implements `engine.Batch`."""
+    """A batch of rows whose KV cache is in pages."""
 
     def __init__(self, engine: Engine, step: DecodeStep) -> None:
         self._engine, self._step = engine, step
@@ -92,11 +92,8 @@ class PagedBatch:
         if self._engine.read is not None:
             self._read(self._engine.read, [ids for ids, known in new.items() if known is None])
             new = {ids: known for ids, known in new.items() if known is not None}
-        arrived = self._engine.prefill(new)
-        prompts = iter(arrived.prompts)
         pool = self._step.pool
-        for cache, ends_BW in zip(arrived.caches, arrived.ends, strict=True):
-            own = [next(prompts) for _ in range(len(ends_BW))]
+        for own, cache, ends_BW in self._engine.prefill(new):
             pages = [pool.take(pages_for(len(ids))) for ids in own]
             pool.write(cache, pages)
             for ids, some, end_W in zip(own, pages, ends_BW, strict=True):

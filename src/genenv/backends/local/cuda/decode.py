@@ -30,7 +30,6 @@ from genenv.backends.local import hardware
 from genenv.backends.local.attention import Layout
 from genenv.backends.local.cuda.kv_pages import PAGE, PagePool, RowState, Seat, pages_for
 from genenv.backends.local.fused_decoder import FusedDecoder, Layer, Projection
-from genenv.backends.local.next_token import Odds, is_forbidden
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import first_line
@@ -81,7 +80,7 @@ class DecodeStep:
         causal: the model of the decoder.
         rank: maximum rank of an adapter.
         room: capacity.
-        captured: whether steps run as CUDA graphs of Triton kernels; else they run in torch.
+        ops: operations to use in place of Triton kernels, without CUDA graphs; for machines without CUDA.
     """
 
     def __init__(
@@ -91,30 +90,24 @@ class DecodeStep:
         *,
         rank: int,
         room: Room,
-        captured: bool,
+        ops: Any = None,  # noqa: ANN401
     ) -> None:
         decoder = causal.get_decoder()
-        self._fused, self._rank, self._captured = fused, rank, captured
+        self._fused, self._rank, self._captured = fused, rank, ops is None
         self._embedding = decoder.embed_tokens.weight
         self._device, self._dtype = self._embedding.device, self._embedding.dtype
         self._final = decoder.norm.weight, float(decoder.norm.variance_epsilon)
         heads = fused.heads
-        if captured:
-            from genenv.backends.local.cuda.ops import Heads, TritonOps
-
-            own = Heads(queries=heads[0], keys=heads[1], size=heads[2])
-            self._ops = TritonOps(own, rank)
-            tile = own.rows_of_a_tile
-        else:
-            self._ops, tile = TorchOps(heads, rank), 4
+        if ops is None:
+            from genenv.backends.local.cuda.kernels import TritonOps as ops  # needs Triton
+        self._ops = ops(heads, rank)
         self._layers = [_layer(layer, rank) for layer in fused.layers]
         self.pool = PagePool(len(self._layers), heads[1], heads[2], room.pages, self._dtype, self._device)
         self._buckets = buckets(room.rows)
         # one more page, as both the prompt and the row may fill their last page only in part
         most = pages_for(room.context_tokens) + 1
-        self.state = RowState(
-            self._buckets[-1], most, causal.config.get_text_config().vocab_size, tile, self._device
-        )
+        vocabulary, tile = causal.config.get_text_config().vocab_size, self._ops.rows_of_a_tile
+        self.state = RowState(self._buckets[-1], most, vocabulary, tile, self._device)
         places = torch.arange(room.context_tokens + 1, device=self._device)[None]
         cos, sin = decoder.rotary_emb(self._embedding[:1], places)
         half = cos.shape[-1] // 2
@@ -199,7 +192,7 @@ class DecodeStep:
             last = index + 1 == len(self._layers)
             norm = self._final if last else self._layers[index + 1].before
             x = ops.join(layer.down(x), layer.down.up, residual, norm)
-        return self._fused.scores(x)
+        return self._fused.head(x)
 
 
 @dataclass(slots=True)
@@ -312,7 +305,7 @@ def captured_step(
     try:
         reason = why_not(causal, fused)
         if reason is None:
-            step = open_step(causal, fused, config, context_tokens, captured=True)
+            step = open_step(causal, fused, config, context_tokens)
             off = difference(step, fused)
             if off < (1e-3 if step.pool.keys_LPKTD.dtype == torch.float32 else 0.1):
                 log.info("kernels for sampling: ready after %.0f s", time.monotonic() - begun)
@@ -330,10 +323,9 @@ def open_step(
     fused: FusedDecoder,
     config: PolicyConfig,
     context_tokens: int,
-    *,
-    captured: bool,
+    ops: Any = None,  # noqa: ANN401
 ) -> DecodeStep:
-    """Create a step with as many pages as all rows can need, or as fit into the memory."""
+    """Create a step with as many pages as all rows can need, or as fit into the memory; see `DecodeStep`."""
     rows = hardware.batch_rows(config.max_batch_rows, torch.device("cuda"))
     dtype = causal.get_output_embeddings().weight.dtype
     device = causal.get_output_embeddings().weight.device
@@ -347,7 +339,7 @@ def open_step(
         causal,
         rank=config.lora_rank if config.tuning == "lora" else 1,
         room=Room(rows=rows, context_tokens=context_tokens, pages=pages),
-        captured=captured,
+        ops=ops,
     )
 
 
@@ -357,7 +349,7 @@ def difference(step: DecodeStep, fused: FusedDecoder) -> float:
     ids = [7 * i + 3 for i in range(_TOKENS)]
     packed = Packed([Bundle(prompt_ids=ids)], step.state.device)
     hidden = fused.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed), None)
-    expected = fused.scores(hidden).float().softmax(-1)
+    expected = fused.head(hidden).float().softmax(-1)
     page = step.pool.take(1)
     step.use(None, None)
     differences: list[float] = []
@@ -375,122 +367,3 @@ def difference(step: DecodeStep, fused: FusedDecoder) -> float:
         step.draw(step.scores(1), 0, held=held)
     step.pool.give(page)
     return max(differences)
-
-
-class TorchOps:
-    """The operations between matrix products in plain torch, which define the results of `ops.TritonOps`.
-
-    Machines without CUDA and tests use it.
-
-    Args:
-        heads: (query heads, key heads, head size) of a layer's attention.
-        rank: of the adapters.
-    """
-
-    def __init__(self, heads: tuple[int, int, int], rank: int) -> None:
-        self.queries, self.keys, self.size = heads
-        self.rank = rank
-
-    def split(
-        self, joint: Tensor, up: Tensor, norms: tuple[Tensor, Tensor, float] | None,
-        angles: tuple[Tensor, Tensor], pages: tuple[Tensor, Tensor], state: RowState,
-    ) -> Tensor:  # fmt: skip
-        """Split a joint QKV product: write keys and values to their pages, return queries [R, H, D]."""
-        rows, size = len(joint), self.size
-        widths = [self.queries * size, self.keys * size, self.keys * size]
-        parts = self._adapted(joint, up, widths)
-        query, key, value = (part.view(rows, -1, size) for part in parts)
-        if norms is not None:
-            query, key = (
-                _norm(x, (weight, norms[2])) for x, weight in zip((query, key), norms[:2], strict=True)
-            )
-        own_R, prompt_R = state.drawn_R[:rows].long() - 1, state.prompt_R[:rows].long()
-        cos, sin = (table[prompt_R + own_R][:, None].to(joint.dtype) for table in angles)
-        query, key = (_rotate(x, cos, sin) for x in (query, key))
-        page_R = state.table_RP[:rows].gather(1, (-(-prompt_R // PAGE) + own_R // PAGE)[:, None])[:, 0].long()
-        for store, new in zip(pages, (key, value), strict=True):
-            store[page_R, :, own_R % PAGE] = new
-        return query.contiguous()
-
-    def attend(self, query: Tensor, pages: tuple[Tensor, Tensor], state: RowState, scale: float) -> Tensor:
-        """Return [R, H * D]: attention of each row to its prompt and to its own tokens."""
-        out = torch.zeros_like(query)
-        for row in sorted({int(row) for row in state.tiles_RM.flatten().tolist() if 0 <= row < len(query)}):
-            prompt, own = int(state.prompt_R[row]), int(state.drawn_R[row])
-            first, table = pages_for(prompt), state.table_RP[row].long()
-            parts = (table[:first], prompt), (table[first : first + pages_for(own)], own)
-            keys, values = (
-                torch.cat([store[at].transpose(0, 1).flatten(1, 2)[:, :n] for at, n in parts], 1)
-                for store in pages
-            )
-            repeats = self.queries // self.keys
-            out[row] = nn.functional.scaled_dot_product_attention(
-                query[row][:, None],
-                keys.repeat_interleave(repeats, 0),
-                values.repeat_interleave(repeats, 0),
-                scale=scale,
-            )[:, 0]
-        return out.flatten(1)
-
-    def embed(
-        self, embedding: Tensor, state: RowState, residual: Tensor, norm: tuple[Tensor, float]
-    ) -> Tensor:
-        """Write the embeddings of the rows' tokens to the residual; return them normed, [R, W]."""
-        residual.copy_(embedding[state.token_R[: len(residual)]])
-        return _norm(residual, norm)
-
-    def join(self, joint: Tensor, up: Tensor, residual: Tensor, norm: tuple[Tensor, float]) -> Tensor:
-        """Add a product to the residual, in place; return the normed residual, [R, W]."""
-        width = residual.shape[1]
-        (product,) = self._adapted(joint, up.T, [width])
-        residual.add_(product)
-        return _norm(residual, norm)
-
-    def gate(self, joint: Tensor, up: Tensor, inner: int) -> Tensor:
-        """Return [R, I]: silu(gate) * up."""
-        gate, value = self._adapted(joint, up, [inner, inner])
-        return nn.functional.silu(gate) * value
-
-    def _adapted(self, joint: Tensor, up: Tensor, widths: list[int]) -> list[Tensor]:
-        """Return products with their adapters added; `joint` has the adapters' first products at its end."""
-        done, start, total = [], 0, sum(widths)
-        for index, width in enumerate(widths):
-            low = joint[:, total + index * self.rank : total + (index + 1) * self.rank]
-            share = low.float() @ up[start : start + width].float().T
-            done.append((joint[:, start : start + width].float() + share).to(joint.dtype))
-            start += width
-        return done
-
-    def draw(self, scores: Tensor, state: RowState, step: int, first: int, *, held: bool) -> None:
-        """Draw a token for each row of scores [R, V]; these rows start at row `first` of the state."""
-        at = slice(first, first + len(scores))
-        raw = scores.float()
-        scores = raw / state.temperature_R[at, None]
-        odds = Odds(scores)
-        allowed, norm = odds, odds.norm_R
-        bound = scores
-        if held:
-            bound = scores.masked_fill(is_forbidden(state.mask_RV[at], scores.shape[1]), float("-inf"))
-            bound = bound.masked_fill(raw < state.least_R[at, None], float("-inf"))
-            allowed = Odds(bound)
-            norm = torch.where(state.among_R[at] != 0, allowed.norm_R, norm)
-        token = allowed.draw(state.uniform_RS[at, step])
-        token = torch.where(state.greedy_R[at] != 0, bound.argmax(-1), token)
-        left = state.left_R[at]
-        goes_on = left > 0
-        state.out_token_SR[step, at] = torch.where(goes_on, token, -1).int()
-        state.out_logprob_SR[step, at] = scores.gather(1, token[:, None])[:, 0] - norm
-        state.token_R[at] = torch.where(goes_on, token, state.token_R[at])
-        state.drawn_R[at] += goes_on.int()
-        state.left_R[at] = torch.where(goes_on & (state.ends_V[token] != 0), 0, left - goes_on.int()).int()
-
-
-def _norm(x: Tensor, norm: tuple[Tensor, float]) -> Tensor:
-    wide = x.float()
-    scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + norm[1])
-    return scaled.to(x.dtype) * norm[0]
-
-
-def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    left, right = x.float().chunk(2, -1)
-    return torch.cat([left * cos - right * sin, right * cos + left * sin], -1).to(x.dtype)

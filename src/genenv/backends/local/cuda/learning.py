@@ -307,7 +307,8 @@ class TreeDecoder:
         return self._layers
 
     def _kept_bytes(self, x_NW: Tensor) -> float:
-        return len(x_NW) * token_bytes(self._decoder, x_NW.dtype)
+        sizes = self._decoder.sizes
+        return len(x_NW) * sizes.layers * sizes.kept_by_compiled_layer * x_NW.element_size()
 
     def _room(self, device: torch.device) -> float:
         return self._activation_bytes or _SHARE_OF_FREE * hardware.usable_bytes(device)
@@ -395,27 +396,6 @@ def _relative(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
     )
     whole = sum(b.detach().double().square().sum() for b in expected)
     return float((apart / whole).sqrt()) if whole else float(apart)
-
-
-def kept_values(width: int, queries: int, keys: int, inner: int) -> int:
-    """Estimate how many numbers per token a compiled layer keeps for the backward pass.
-
-    Args:
-        width: of the layer.
-        queries: width of all query heads together.
-        keys: width of all key heads together, which is also that of the values.
-        inner: width between the two products of the MLP.
-    """
-    return 2 * width + 3 * (queries + keys) + 2 * inner
-
-
-def token_bytes(decoder: FusedDecoder, dtype: torch.dtype) -> float:
-    """Estimate the bytes per token that all layers keep for the backward pass."""
-    values = 0
-    for layer in decoder.layers:
-        queries, keys, _ = layer.qkv.widths
-        values += kept_values(layer.down.outputs, queries, keys, layer.up.outputs // 2)
-    return float(values * dtype.itemsize)
 
 
 def _layer(layer: Layer, *, compile: bool) -> TreeLayer:
