@@ -17,7 +17,8 @@ from genenv.tools.bundle import Bundle
 from genenv.tools.environment import Tools
 from genenv.tools.generate.plans import Plan
 from genenv.tools.generate.training_config import TRAINING, is_too_long, window
-from genenv.tools.generate.written_tasks import Model, TaskWriting
+from genenv.tools.generate.written_tasks import TaskWriting
+from genenv.tools.language.model_wordings import Model
 from genenv.tools.spec import Program, ToolsParameters
 from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
 

@@ -40,7 +40,8 @@ from genenv.tools.discover.recipes import Graph, found_by
 from genenv.tools.environment import Tools
 from genenv.tools.generate.drawing import Drawing, Drawn, Examine
 from genenv.tools.generate.training_config import TRAINING, USUAL_CALLS, tokens_needed, training_toml
-from genenv.tools.generate.written_tasks import Model, TaskWriting, Writer, written_values
+from genenv.tools.generate.written_tasks import TaskWriting, written_values
+from genenv.tools.language.model_wordings import Model, Writer
 from genenv.tools.language.wording import beginnings, is_documented
 from genenv.tools.language.words import SpokenValues
 from genenv.tools.settings import Style, ToolsConfig

@@ -7,13 +7,14 @@ must name the tool that the text asks for, twice, with the tools in two orders.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import random
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -173,7 +174,8 @@ class Trial:
         return instruction([clause(Said(tool=tool, args=args), [wording], rng).text], [], rng)
 
 
-_TEMPERATURE = 0.7
+_USUAL = ("sampling.temperature=0.7", 'endpoint.tools="text"')
+"""Settings of a model that writes."""
 _TOKENS_EACH, _TOKENS_BESIDE = 48, 128
 _TOKENS_OF_A_NAME = 256
 _MORE = 2
@@ -195,18 +197,61 @@ class Added:
     """Refused wordings with the reasons."""
 
 
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A loaded model, and the event loop in which it is asked."""
+
+    name: str
+    assistant: Assistant
+    seed: int
+    runner: asyncio.Runner
+
+    async def answer(self, prompt: str, max_tokens: int, *names: object) -> str:
+        """Return the model's answer in a new conversation, whose sampling the names seed.
+
+        Raises:
+            RolloutError: it gives no answer.
+        """
+        talk = self.assistant.talk(stream(self.seed, *names))
+        return (await talk([{"role": "user", "content": prompt}], max_tokens=max_tokens)).text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Settings of `write_wordings`: which model writes, and how many wordings."""
+class Writer:
+    """A model that writes wordings or tasks."""
 
     by: str
-    """The model that writes, as for `genenv.load_agent`, or `BASE_URL#MODEL`."""
-    each: int = 6
-    """Number of wordings that each tool should have, including existing ones."""
-    seed: int = 0
-    """Seed of all random draws."""
+    """As for `genenv eval --policy`, or `BASE_URL#MODEL` for `openai:BASE_URL#MODEL`."""
     overrides: Sequence[str] = ()
     """Settings of the model and its sampling, as `key=value`."""
+    seed: int = 0
+    """Seed of all random draws."""
+
+    @contextlib.contextmanager
+    def model(self, reporter: Reporter) -> Generator[Model]:
+        """Load the model, and close it at the end.
+
+        Raises:
+            UsageError: it cannot be loaded.
+        """
+        settings = load_evaluation_config((*_USUAL, *self.overrides))
+        name = f"{ENDPOINT}{self.by}" if self.by.startswith(("http://", "https://")) else self.by
+        with staged(reporter, f"loading {masked(self.by)}", items=None, unit=""):
+            loaded = assistant(name, settings.policy, settings.endpoint, settings.sampling)
+        with asyncio.Runner() as runner:
+            try:
+                yield Model(masked(self.by), loaded, self.seed, runner)
+            finally:
+                if isinstance(loaded, Closes):
+                    runner.run(loaded.close())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted(Writer):
+    """Settings of `write_wordings`: which model writes, and how many wordings."""
+
+    each: int = 6
+    """Number of wordings that each tool should have, including existing ones."""
 
 
 def write_wordings(folder: Path, wanted: Wanted, reporter: Reporter) -> list[Added]:
@@ -252,7 +297,7 @@ def _told(done: Sequence[Added]) -> str:
 class _Work:
     """Writes the wordings of several tools concurrently."""
 
-    _assistant: Assistant
+    _model: Model
     _rules: Rules
     _free: asyncio.Semaphore
     """Limits the number of concurrent questions to the model."""
@@ -275,33 +320,25 @@ class _Work:
 
     def done(self) -> list[Added]:
         """Load the model, execute the tasks, and write the lacking wordings; return the result by tool."""
-        by, given = as_policy(self._wanted.by), self._wanted.overrides
-        usual = (f"sampling.temperature={_TEMPERATURE}", 'endpoint.tools="text"')
-        settings = load_evaluation_config([*usual, *given])
-        with staged(self._reporter, f"loading {masked(by)}", items=None, unit=""):
-            self._assistant = assistant(by, settings.policy, settings.endpoint, settings.sampling)
         world = self._env.world
-        with staged(self._reporter, "playing tasks", items=self._trial.size, unit="tasks"):
-            self._rules = Rules(world.tools, self._env.graph, world.play([]).state)
-            self._trial.play()
-        with staged(self._reporter, "writing wordings", items=len(self.lacking), unit="tools"):
-            return asyncio.run(self._all())
+        with self._wanted.model(self._reporter) as self._model:
+            with staged(self._reporter, "playing tasks", items=self._trial.size, unit="tasks"):
+                self._rules = Rules(world.tools, self._env.graph, world.play([]).state)
+                self._trial.play()
+            with staged(self._reporter, "writing wordings", items=len(self.lacking), unit="tools"):
+                return self._model.runner.run(self._all())
 
     async def _all(self) -> list[Added]:
-        many = self._assistant.concurrency(many_turns=False)
+        many = self._model.assistant.concurrency(many_turns=False)
         self._free = asyncio.Semaphore(many)
         self._places = asyncio.Semaphore(max(1, many // self._wanted.each))
         done = [Added(tool=name) for name in self.lacking]
-        try:
-            await asyncio.gather(*(self._tool(added, done) for added in done))
-        finally:
-            if isinstance(self._assistant, Closes):
-                await self._assistant.close()
+        await asyncio.gather(*(self._tool(added, done) for added in done))
         if self._stopped is not None:
             name, problem = self._stopped
             kept = sum(len(one.kept) for one in done)
             raise GenenvError(
-                f"{masked(self._wanted.by)} gave no answer about {name}: {problem}; {kept} wordings that "
+                f"{self._model.name} gave no answer about {name}: {problem}; {kept} wordings that "
                 f"passed before are in {self._file}; typed again, it goes on from there"
             ) from problem
         return done
@@ -402,13 +439,7 @@ class _Work:
         Raises:
             RolloutError: there is no answer.
         """
-        talk = self._assistant.talk(stream(self._wanted.seed, "words", *names))
         async with self._free:
             if self._stopped is not None:
                 raise RolloutError("it gave no answer before")
-            return (await talk([{"role": "user", "content": request}], max_tokens=max_tokens)).text
-
-
-def as_policy(by: str) -> str:
-    """Return a model as a policy name: an address gets the prefix `openai:`."""
-    return f"{ENDPOINT}{by}" if by.startswith(("http://", "https://")) else by
+            return await self._model.answer(request, max_tokens, "words", *names)
