@@ -37,14 +37,6 @@ from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
 from genenv.types import Json, Lineage, Message, Origin, Task
 
-_TOKEN = re.compile(
-    r"\"\"\"(?:\\.|[^\\])*?\"\"\"|'''.*?'''|\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|#[^\n]*|\[|\]|[^\"'#\[\]]+",
-    re.DOTALL,
-)
-_KEY = re.compile(
-    r"(?:[ \t\r\n]++|#[^\n]*+)*+(\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|[A-Za-z0-9_-]+)[ \t]*=[ \t]*(?=\[)"
-)
-
 
 def with_more(text: str, tool: str, more: Sequence[str]) -> str:
     """Return the text of a wordings file with wordings added to a tool.
@@ -56,43 +48,29 @@ def with_more(text: str, tool: str, more: Sequence[str]) -> str:
     """
     if not more:
         return text
-    place = _list_of(text, tool)
-    if place is None:
-        listed = ", ".join(map(_quoted, more))
-        return f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{toml_key(tool)} = [{listed}]\n"
-    start, last, end = place
-    lines = re.match(r"\[[ \t]*(?:#[^\n]*)?\r?\n([ \t]*)", text[start:])
-    tail = text[last:end]
-    comma = "" if last == start + 1 or "," in re.sub(r"#[^\n]*", "", tail) else ","
-    if lines is None:
-        added = ", ".join(map(_quoted, more))
-        return f"{text[:last]}{'' if last == start + 1 else ', '}{added}{text[last:]}"
-    tail = tail.rstrip(" \t")
-    added = "".join(f"{lines[1]}{_quoted(one)},\n" for one in more)
-    return f"{text[:last]}{comma}{tail}{'' if tail.endswith(chr(10)) else chr(10)}{added}{text[end:]}"
+    quoted, end = [json.dumps(one, ensure_ascii=False) for one in more], _end_of_list(text, tool)
+    if end is None:
+        line_end = "" if not text or text.endswith("\n") else "\n"
+        return f"{text}{line_end}{toml_key(tool)} = [{', '.join(quoted)}]\n"
+    head = text[:end].rstrip(" \t")
+    added = "".join(f"  {one},\n" for one in quoted) if head.endswith("\n") else ", ".join(quoted)
+    try:
+        found = f"{head}{added}{text[end:]}"
+        tomllib.loads(found)
+    except tomllib.TOMLDecodeError:  # the last text has no comma
+        found = f"{head}, {added}{text[end:]}"
+    return found
 
 
-def _list_of(text: str, tool: str) -> tuple[int, int, int] | None:
-    """Return the start of a tool's list, the end of its last text, and its closing bracket, or None."""
-    place = 0
-    while match := _KEY.match(text, place):
-        ours = tomllib.loads(f"{match[1]} = 0").popitem()[0] == tool
-        start = place = match.end()
-        last, depth = start + 1, 0
-        while token := _TOKEN.match(text, place):
-            place = token.end()
-            depth += {"[": 1, "]": -1}.get(token[0], 0)
-            if token[0][0] in "\"'":
-                last = place
-            if not depth:
-                break
-        if ours:
-            return start, last, place - 1
+def _end_of_list(text: str, tool: str) -> int | None:
+    """Return the place of the bracket that closes a tool's list, or None if the tool has no list."""
+    if tool not in tomllib.loads(text):
+        return None
+    for match in re.compile("]").finditer(text, max(0, text.find(tool))):
+        with contextlib.suppress(tomllib.TOMLDecodeError):
+            if tool in tomllib.loads(text[: match.end()]):
+                return match.start()
     return None
-
-
-def _quoted(wording: str) -> str:
-    return json.dumps(wording, ensure_ascii=False)
 
 
 _SAMPLES = 8
