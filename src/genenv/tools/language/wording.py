@@ -218,8 +218,8 @@ def _imperative(word: str, rest: str, name: str) -> str | None:
 
 def clause(said: Said, wordings: Sequence[str], rng: random.Random) -> Clause:
     """Return a call in a random wording that fits its arguments, or in the default wording."""
-    fitting = [one for one in wordings if _fits(one, said)]
-    return _filled(rng.choice(fitting or list(first_wordings(said.tool))), said, rng)
+    found = only_fitting(said, wordings, rng)
+    return found or _filled(rng.choice(first_wordings(said.tool)), said, rng)
 
 
 def only_fitting(said: Said, wordings: Sequence[str], rng: random.Random) -> Clause | None:
@@ -256,16 +256,16 @@ def _fits(wording: str, said: Said) -> bool:
         return False
     for match in _BLANK.finditer(wording):
         name, form, fixed = match.groups()
-        if fixed is not None and (name not in said.args or not _is(said.args[name], fixed)):
+        if fixed is not None and (name not in said.args or not is_equal(said.args[name], json.loads(fixed))):
             return False
         if form and not said.in_words(name, form):
             return False
     return True
 
 
-def _is(value: Json, fixed: str) -> bool:
-    wanted: Json = json.loads(fixed)
-    return value == wanted and isinstance(value, bool) == isinstance(wanted, bool)
+def is_equal(one: Json, other: Json) -> bool:
+    """Whether two values are equal; a truth value equals no number."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
 def instruction(
@@ -437,14 +437,6 @@ class Request:
     """For each call, the arguments that are stated by fixed words instead of their values."""
 
 
-def _any_use(_reader: str, _user: str, _use: Use) -> bool:
-    return True
-
-
-def _request_no_words(_tool: str, _name: str, _value: Json, _form: str) -> Sequence[str]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestStyle:
     """The wordings and the values in words with which requests are written."""
@@ -453,9 +445,9 @@ class RequestStyle:
     """By tool, or by two tools of which the second uses the first one's result. A tool without wordings is
     asked for by its documentation or name."""
     manner: Manner
-    in_words: Callable[[str, str, Json, str], Sequence[str]] = _request_no_words
+    in_words: Callable[[str, str, Json, str], Sequence[str]]
     """Returns a value in words, given tool, parameter, value and form."""
-    usual: Callable[[str, str, Use], bool] = _any_use
+    usual: Callable[[str, str, Use], bool]
     """Returns whether wordings for two tools fit how the second one uses the first one's result."""
 
 
