@@ -53,16 +53,11 @@ class _Unreadable(Exception):
 
 
 def format_calls(calls: Iterable[Call], style: Style) -> str:
-    """Return calls as text in a given style; `parse_calls` reads them back unchanged."""
+    """Return calls as text in a given style; `read_reply` reads them back unchanged."""
     return "\n".join(
         _python_call(call) if style == "python" and is_plain(call.tool, *call.args) else _json_call(call)
         for call in calls
     )
-
-
-def parse_calls(text: str, style: Style, known: Known) -> list[Call]:
-    """Return the calls of a reply; none if the reply is words or malformed."""
-    return list(read_reply(text, style, known).calls)
 
 
 def read_reply(text: str, style: Style, known: Known) -> Reply:
