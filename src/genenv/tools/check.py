@@ -21,6 +21,7 @@ from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.language.wording import (
     asks,
     asks_for,
+    failed_verdict,
     is_equal,
     label,
     names_tool,
@@ -103,14 +104,14 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played
         return unsolvable_verdict(gap, turns, writes, single=single, lacking=lacking)
     malformed = next((reply.malformed for reply in turns if reply.malformed), None)
     if malformed:
-        return _failed(f"A reply is malformed: {malformed}.", readable=False)
+        return failed_verdict(f"A reply is malformed: {malformed}.", readable=False)
     if gap == "user_answers":
         if early := premature(unanswered, writes, {oracle[0].tool}):
-            return _failed(f"It calls {early} before the user has given the {user.omitted}.")
+            return failed_verdict(f"It calls {early} before the user has given the {user.omitted}.")
         if not user.given:
-            return _failed(f"It does not ask for the {user.omitted}.")
+            return failed_verdict(f"It does not ask for the {user.omitted}.")
     if not any(reply.calls for reply in turns):
-        return _failed("Nothing is called.", readable=user.given)
+        return failed_verdict("Nothing is called.", readable=user.given)
     calls = tuple(call for reply in turns for call in reply.calls)
     shown = cast("Sequence[str]", task.payload["tools"])
     executed = executed or execute(toolbox.world, shown, before, calls)
@@ -128,7 +129,7 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played
             reward=1.0, success=True, explanation="The state is right, and all that was asked is there."
         )
     failed = next((o.error for o in executed.outcomes if o.error), None)
-    verdict = _failed(
+    verdict = failed_verdict(
         problem + (f" A call failed: {failed.rstrip('.')}." if failed else ""),
         readable=any(outcome.error is None for outcome in executed.outcomes),
     )
@@ -274,10 +275,6 @@ def states(request: str, value: Json) -> bool:
     if isinstance(value, str):
         return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", request) is not None
     return not isinstance(value, bool) and isinstance(value, int | float) and says(request, value)
-
-
-def _failed(explanation: str, *, readable: bool = True) -> Verdict:
-    return Verdict(reward=0.0, success=False, explanation=explanation, readable=readable)
 
 
 def audit(toolbox: Toolbox, task: Task) -> Rejection | None:

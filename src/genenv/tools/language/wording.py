@@ -63,10 +63,6 @@ MEASURING_MANNERS: Mapping[str, Sequence[str]] = {
 """Words between the parts of held-out requests, if held-out tasks have separate wordings."""
 
 
-def _no_words(_name: str, _form: str) -> Sequence[str]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
     """A call with the values that fill the blanks of its wording."""
@@ -76,7 +72,7 @@ class Said:
     found: Mapping[str, str] = field(default_factory=dict[str, str])
     """For arguments from the result of the call before: the phrase that refers to the value."""
     manner: Manner = field(default_factory=Manner)
-    in_words: Callable[[str, str], Sequence[str]] = _no_words
+    in_words: Callable[[str, str], Sequence[str]] = lambda _name, _form: ()
     """Returns an argument in words, given its name and the form."""
 
 
@@ -377,6 +373,11 @@ def known_answer(gap: Gap, tool: Tool, step: Step) -> str:
     return question.capitalize() if gap == "user_answers" else f"I cannot do that yet: {question}"
 
 
+def failed_verdict(explanation: str, *, readable: bool = True) -> Verdict:
+    """Return the verdict of a rollout without success."""
+    return Verdict(reward=0.0, success=False, explanation=explanation, readable=readable)
+
+
 def unsolvable_verdict(
     gap: str,
     turns: Sequence[Reply],
@@ -394,23 +395,19 @@ def unsolvable_verdict(
         single: whether the task has one reply, which then must not call any tool.
         lacking: the tools for which a value is missing, which must not be called with a guess.
     """
-
-    def failed(explanation: str, *, readable: bool = True) -> Verdict:
-        return Verdict(reward=0.0, success=False, explanation=explanation, readable=readable)
-
     called = premature(turns, writes, lacking, any_call=single)
     if called:
-        return failed(f"It calls {called}, though the task cannot be done.")
+        return failed_verdict(f"It calls {called}, though the task cannot be done.")
     malformed = next((reply.malformed for reply in turns if reply.malformed), None)
     if malformed:
-        return failed(f"A reply is malformed: {malformed}.", readable=False)
+        return failed_verdict(f"A reply is malformed: {malformed}.", readable=False)
     words = turns[-1].words if turns else ""
     if not words:
-        return failed("Nothing is said; it should say that the task cannot be done.", readable=False)
+        return failed_verdict("Nothing is said; it should say that the task cannot be done.", readable=False)
     if _DECLINES.search(words) or (gap == "missing_info" and asks(words)):
         return Verdict(reward=1.0, success=True, explanation="It rightly changes nothing, and says so.")
     wanted = "ask for what is missing" if gap == "missing_info" else "say that no tool fits"
-    return failed(f"It does not {wanted}.")
+    return failed_verdict(f"It does not {wanted}.")
 
 
 def premature(
