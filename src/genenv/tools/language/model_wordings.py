@@ -14,7 +14,7 @@ import random
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -94,9 +94,6 @@ class Trial:
 
     def play(self) -> None:
         """Execute all tasks once, and keep those whose text the gate accepts with the default wordings."""
-        self._tasks = list(self._played())
-
-    def _played(self) -> Iterator[tuple[Program, Task]]:
         bundle = self._env.bundle
         for origin, programs in ((Origin.SEED, bundle.base), (Origin.HELD_OUT, bundle.held_out)):
             for name, program in programs.items():
@@ -104,7 +101,7 @@ class Trial:
                 rng, lineage = random.Random(name), Lineage(origin=origin)
                 task = self._env.build(program, task_id=name, lineage=lineage, rng=rng)
                 if isinstance(task, Task) and misstated(self._env, self._said(program, task, {})) is None:
-                    yield program, task
+                    self._tasks.append((program, task))
 
     def problem(self, name: str, wording: str) -> str | None:
         """Return why the gate refuses a task with this wording; None if it accepts all tasks.
@@ -359,7 +356,9 @@ class _Work:
         known.setdefault(name, [])
         while waiting and len(good) < room:
             text = waiting.pop(0)
-            refusal = self._problem(name, text, known)
+            refusal = self._rules.problem(name, text, known)
+            if refusal is None and (why := self._trial.problem(name, text)) is not None:
+                refusal = Refusal(reason=Reason.GATE, why=why)
             if refusal is None:
                 good.append(text)
                 known[name].append(text)
@@ -389,13 +388,6 @@ class _Work:
     def _known(self) -> dict[str, list[str]]:
         """Return the current wordings in the file, which the user may edit meanwhile."""
         return Bundle(self._env.bundle.path, self._env.bundle.about).wordings
-
-    def _problem(self, name: str, text: str, known: Mapping[str, Sequence[str]]) -> Refusal | None:
-        """Return the refusal of a wording by the checks in code, or None."""
-        refusal = self._rules.problem(name, text, known)
-        if refusal is None and (why := self._trial.problem(name, text)) is not None:
-            return Refusal(reason=Reason.GATE, why=why)
-        return refusal
 
     async def _round_trip(self, name: str, wording: str) -> Refusal | None:
         """Return a refusal unless the model twice names this tool for a request in this wording."""
