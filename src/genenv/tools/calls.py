@@ -114,8 +114,9 @@ def _looks_like_call(text: str, known: Known) -> bool:
     """Whether text contains something that looks like a call; "event(s)" and "(sorry)" do not."""
     if "tool_call>" in text or re.search(r'[{,]\s*"(?:name|arguments)"\s*:', text):
         return True
-    odd = any(f"{name}(" in text for name in known if not is_plain(name)) if "(" in text else False
-    return odd or any(_is_tool_like(match[1], known) for match in _INNER_CALL.finditer(text))
+    if any(f"{name}(" in text for name in known if not is_plain(name)):
+        return True
+    return any(_is_tool_like(match[1], known) for match in _INNER_CALL.finditer(text))
 
 
 def _is_tool_like(name: str, known: Known) -> bool:
@@ -125,7 +126,8 @@ def _is_tool_like(name: str, known: Known) -> bool:
 def _read_python(text: str, known: Known) -> tuple[list[Call], str]:
     calls: list[Call] = []
     words: list[str] = []
-    for number, part in enumerate(_BLOCK.split(text) if _has_blocks(known) else [text]):
+    is_python = all(is_plain(name, *parameters) for name, parameters in known.items())
+    for number, part in enumerate([text] if is_python else _BLOCK.split(text)):
         if number % 2:
             calls += _json_calls(part)
         else:
@@ -133,11 +135,6 @@ def _read_python(text: str, known: Known) -> tuple[list[Call], str]:
             calls += more
             words.append(rest)
     return calls, "\n".join(words)
-
-
-def _has_blocks(known: Known) -> bool:
-    """Whether calls of some tools cannot be written in Python."""
-    return not all(is_plain(name, *parameters) for name, parameters in known.items())
 
 
 def _read_lines(text: str, known: Known) -> tuple[list[Call], str]:
