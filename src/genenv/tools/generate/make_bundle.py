@@ -320,17 +320,11 @@ def redraw(folder: Path, wanted: Asked, examine: Examine, reporter: Reporter) ->
     if drawn.lacking is not None:
         raise UsageError(f"{drawn.lacking}; {folder} is as it was")
     write_tasks(bundle, found)
-    _retell(folder / "README.md", drawn.base, drawn.held_out)
+    if (file := folder / "README.md").is_file():  # it may state the numbers of tasks
+        told = f"{drawn.base} tasks for training and {drawn.held_out} for measuring"
+        file.write_text(_COUNTS.sub(told, file.read_text(encoding="utf-8"), count=1), encoding="utf-8")
     needed = tokens_needed(Bundle.open(folder), most_calls=wanted.most_calls)
     return RedrawResult(drawn=drawn, tokens=needed)
-
-
-def _retell(readme: Path, base: int, held_out: int) -> None:
-    """Update the numbers of tasks in a bundle's README, if it states them."""
-    if readme.is_file():
-        told = f"{base} tasks for training and {held_out} for measuring"
-        text = readme.read_text(encoding="utf-8")
-        readme.write_text(_COUNTS.sub(told, text, count=1), encoding="utf-8")
 
 
 _SOURCES = (
