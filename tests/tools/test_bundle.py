@@ -229,7 +229,7 @@ def test_a_spoiled_program_is_refused_or_still_a_sound_task(data: st.DataObject,
 def test_what_differs_from_one_time_to_the_next_does_not_count(tmp_path: Path) -> None:
     found = made(tmp_path / "shelf", "shelf.py")
     assert set(found.bundle.about.state.volatile) == {"loans.*.since"}, "an id at random is seeded"
-    assert found.left_out == {"anything": "it takes any number of arguments (*things)"}
+    assert found.world.left_out == {"anything": "it takes any number of arguments (*things)"}
     readme = (tmp_path / "shelf" / "README.md").read_text()
     assert "- `anything` is no tool: it takes any number of arguments" in readme
     assert "do not count: loans.*." in readme

@@ -15,7 +15,7 @@ KNOWN = {"create_event": ["title", "date", "start", "minutes"]}
 
 
 def parse_calls(text: str, style: Style) -> list[Call]:
-    return written.parse_calls(text, style, KNOWN)
+    return list(written.read_reply(text, style, KNOWN).calls)
 
 
 def read_reply(text: str, style: Style) -> Reply:

@@ -12,8 +12,9 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Generator
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -278,11 +279,12 @@ def test_an_interrupt_says_what_is_kept(
 
 def test_the_terminal_shows_all_of_a_short_readme_and_counts_a_long_one(desk_bundle: Path) -> None:
     bundle = Bundle.open(desk_bundle)
-    sources = {name: dict.fromkeys(one.ways, "by name") for name, one in bundle.graph.recipes.items()}
-    few = Made(bundle=bundle, left_out={}, graph=bundle.graph, network=False, found_by=sources)
+    with contextlib.closing(bundle.world(5)) as opened:
+        world: Any = SimpleNamespace(tools=opened.tools, left_out={}, network=False, confined=True)
+    few = Made(bundle=bundle, world=world)
     assert summary(few) == readme(few)
-    many = replace(few, left_out={f"tool_{n}": f"reason {n}" for n in range(20)})
-    shown = summary(many)
+    world.left_out = {f"tool_{n}": f"reason {n}" for n in range(20)}
+    shown = summary(few)
     assert shown.count("is no tool") == 16
     assert "4 more of this kind" in shown
     assert "README.md of the bundle lists all" in shown

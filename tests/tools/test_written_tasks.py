@@ -17,7 +17,8 @@ from endpoints import Answer, Server, refused, said
 from genenv.gate.gate import base_tasks
 from genenv.tools.bundle import Bundle
 from genenv.tools.environment import Tools
-from genenv.tools.generate.written_tasks import Writer, proposals
+from genenv.tools.generate.written_tasks import proposals
+from genenv.tools.language.model_wordings import Writer
 from genenv.tools.settings import ToolsConfig
 from typed import succeeds
 

@@ -23,32 +23,13 @@ from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason
 
 _COMPLETIONS = 12
 """Maximum number of values that are tried for the argument that a request omits."""
-_HOW: dict[tuple[bool, Style], str] = {
-    (False, "python"): "Answer with tool calls only, one a line, like tool(name=value).",
-    (
-        True,
-        "python",
-    ): "Call tools, one a line, like tool(name=value); you get their results. When all is done, "
-    "say so, and what was asked.",
-    (
-        False,
-        "json",
-    ): 'Answer with tool calls only, each as <tool_call>\n{"name": ..., "arguments": {...}}\n</tool_call>',
-    (
-        True,
-        "json",
-    ): 'Call tools, each as <tool_call>\n{"name": ..., "arguments": {...}}\n</tool_call>; you get their '
-    "results. When all is done, say so, and what was asked.",
-    (False, "native"): "Answer with tool calls only.",
-    (True, "native"): "Call tools; you get their results. When all is done, say so, and what was asked.",
+_BLOCK = '<tool_call>\n{"name": ..., "arguments": {...}}\n</tool_call>'
+_HOW: Mapping[Style, str] = {
+    "python": ", one a line, like tool(name=value)",
+    "json": f", each as {_BLOCK}",
+    "native": "",
 }
-
-
-_QUOTED = (
-    ' Write a call with a name in quotation marks as <tool_call>\n{"name": ..., "arguments": {...}}\n'
-    "</tool_call>."
-)
-_HELD_OUT_SAME = "these calls are kept for measuring, or for training"
+"""How calls are written in each style."""
 
 
 def skills_of(program: Program, groups: Mapping[str, Sequence[str]] | None = None) -> tuple[str, ...]:
@@ -71,7 +52,7 @@ def build(
     measuring = lineage.origin is Origin.HELD_OUT
     try:
         if toolbox.is_for_measuring(program) != measuring:
-            raise Refused(RejectReason.HELD_OUT, _HELD_OUT_SAME)
+            raise Refused(RejectReason.HELD_OUT, "these calls are kept for measuring, or for training")
         _meet(toolbox, program, measuring=measuring)
         given = {value for step in program.calls for value in step.args.values() if isinstance(value, str)}
         if not measuring and not given.isdisjoint(toolbox.kept_texts):
@@ -254,13 +235,6 @@ def opening(
         multi: whether the agent gets the results of its calls.
         today: the current date, if there is one.
     """
-    return (
-        Message(role="system", content=_system(toolbox, shown, multi=multi, today=today)),
-        Message(role="user", content=request),
-    )
-
-
-def _system(toolbox: Toolbox, shown: Sequence[str], *, multi: bool, today: Day | None) -> str:
     settings, notes = toolbox.settings, ""
     if toolbox.user_answers:
         notes += " If no tool fits, say so. If a value is missing, ask for it."
@@ -269,7 +243,8 @@ def _system(toolbox: Toolbox, shown: Sequence[str], *, multi: bool, today: Day |
     if today is not None:
         notes += f" Today is {today:%A}, {today.isoformat()}."
     tools = [toolbox.world.tools[name] for name in shown]
-    return how_to_call(tools, settings.style, notes, multi=multi, described=settings.descriptions)
+    system = how_to_call(tools, settings.style, notes, multi=multi, described=settings.descriptions)
+    return Message(role="system", content=system), Message(role="user", content=request)
 
 
 def how_to_call(
@@ -286,17 +261,22 @@ def how_to_call(
     """
     if style == "python" and not any(tool.is_plain for tool in tools):
         style = "json"
-    system = _HOW[multi, style]
+    if multi:
+        system = (
+            f"Call tools{_HOW[style]}; you get their results. When all is done, say so, and what was asked."
+        )
+    else:
+        system = f"Answer with tool calls only{_HOW[style]}{'' if style == 'json' else '.'}"
     if style == "python" and not all(tool.is_plain for tool in tools):
-        system += _QUOTED
+        system += f" Write a call with a name in quotation marks as {_BLOCK}."
     system += notes
     if style == "native":
         return system
-    return f"{system} Tools:\n" + "\n".join(_line(tool, described=described) for tool in tools)
-
-
-def _line(tool: Tool, *, described: bool) -> str:
-    return f"{tool.heading}  # {tool.description}" if described and tool.description else tool.heading
+    lines = [
+        f"{tool.heading}  # {tool.description}" if described and tool.description else tool.heading
+        for tool in tools
+    ]
+    return "\n".join([f"{system} Tools:", *lines])
 
 
 def _oracle(

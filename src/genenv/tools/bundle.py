@@ -66,8 +66,7 @@ class Starts(BaseModel, frozen=True, extra="forbid"):
         if first is None or first.tool != self.tool:
             return None
         state = first.args.get(self.argument)
-        known = isinstance(state, int) and 0 <= state < self.training + self.measuring
-        return state if isinstance(state, int) and known else None
+        return state if isinstance(state, int) and 0 <= state < self.training + self.measuring else None
 
 
 class ToolCircles(BaseModel, frozen=True, extra="forbid"):
@@ -423,11 +422,11 @@ def wordings_toml(wordings: Mapping[str, Sequence[str]]) -> str:
         "# values that have no blank of their own. Add your own, such as:",
         '# refund = ["refund {amount} dollars of order {order_id}"]',
         "",
+        *(
+            f"{toml_key(name)} = {json.dumps(listed, ensure_ascii=False)}"
+            for name, listed in wordings.items()
+        ),
     ]
-    for name, listed in wordings.items():
-        lines.append(
-            f"{toml_key(name)} = [{', '.join(json.dumps(one, ensure_ascii=False) for one in listed)}]"
-        )
     return "\n".join(lines) + "\n"
 
 

@@ -53,16 +53,11 @@ class _Unreadable(Exception):
 
 
 def format_calls(calls: Iterable[Call], style: Style) -> str:
-    """Return calls as text in a given style; `parse_calls` reads them back unchanged."""
+    """Return calls as text in a given style; `read_reply` reads them back unchanged."""
     return "\n".join(
         _python_call(call) if style == "python" and is_plain(call.tool, *call.args) else _json_call(call)
         for call in calls
     )
-
-
-def parse_calls(text: str, style: Style, known: Known) -> list[Call]:
-    """Return the calls of a reply; none if the reply is words or malformed."""
-    return list(read_reply(text, style, known).calls)
 
 
 def read_reply(text: str, style: Style, known: Known) -> Reply:
@@ -119,8 +114,9 @@ def _looks_like_call(text: str, known: Known) -> bool:
     """Whether text contains something that looks like a call; "event(s)" and "(sorry)" do not."""
     if "tool_call>" in text or re.search(r'[{,]\s*"(?:name|arguments)"\s*:', text):
         return True
-    odd = any(f"{name}(" in text for name in known if not is_plain(name)) if "(" in text else False
-    return odd or any(_is_tool_like(match[1], known) for match in _INNER_CALL.finditer(text))
+    if any(f"{name}(" in text for name in known if not is_plain(name)):
+        return True
+    return any(_is_tool_like(match[1], known) for match in _INNER_CALL.finditer(text))
 
 
 def _is_tool_like(name: str, known: Known) -> bool:
@@ -130,7 +126,8 @@ def _is_tool_like(name: str, known: Known) -> bool:
 def _read_python(text: str, known: Known) -> tuple[list[Call], str]:
     calls: list[Call] = []
     words: list[str] = []
-    for number, part in enumerate(_BLOCK.split(text) if _has_blocks(known) else [text]):
+    is_python = all(is_plain(name, *parameters) for name, parameters in known.items())
+    for number, part in enumerate([text] if is_python else _BLOCK.split(text)):
         if number % 2:
             calls += _json_calls(part)
         else:
@@ -138,11 +135,6 @@ def _read_python(text: str, known: Known) -> tuple[list[Call], str]:
             calls += more
             words.append(rest)
     return calls, "\n".join(words)
-
-
-def _has_blocks(known: Known) -> bool:
-    """Whether calls of some tools cannot be written in Python."""
-    return not all(is_plain(name, *parameters) for name, parameters in known.items())
 
 
 def _read_lines(text: str, known: Known) -> tuple[list[Call], str]:

@@ -18,7 +18,16 @@ from typing import Any, cast
 from genenv.environments.common import caseless
 from genenv.tools.calls import Reply, format_calls, read_reply
 from genenv.tools.generate.fresh_values import fresh
-from genenv.tools.language.wording import asks, asks_for, label, names_tool, premature, unsolvable_verdict
+from genenv.tools.language.wording import (
+    asks,
+    asks_for,
+    failed_verdict,
+    is_equal,
+    label,
+    names_tool,
+    premature,
+    unsolvable_verdict,
+)
 from genenv.tools.language.words import FORMS
 from genenv.tools.spec import UNSOLVABLE, Program
 from genenv.tools.toolbox import Toolbox
@@ -95,23 +104,23 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played
         return unsolvable_verdict(gap, turns, writes, single=single, lacking=lacking)
     malformed = next((reply.malformed for reply in turns if reply.malformed), None)
     if malformed:
-        return _failed(f"A reply is malformed: {malformed}.", readable=False)
+        return failed_verdict(f"A reply is malformed: {malformed}.", readable=False)
     if gap == "user_answers":
         if early := premature(unanswered, writes, {oracle[0].tool}):
-            return _failed(f"It calls {early} before the user has given the {user.omitted}.")
+            return failed_verdict(f"It calls {early} before the user has given the {user.omitted}.")
         if not user.given:
-            return _failed(f"It does not ask for the {user.omitted}.")
+            return failed_verdict(f"It does not ask for the {user.omitted}.")
     if not any(reply.calls for reply in turns):
-        return _failed("Nothing is called.", readable=user.given)
+        return failed_verdict("Nothing is called.", readable=user.given)
     calls = tuple(call for reply in turns for call in reply.calls)
-    if executed is None:
-        shown = cast("Sequence[str]", task.payload["tools"])
-        executed = execute(toolbox.world, shown, before, calls)
+    shown = cast("Sequence[str]", task.payload["tools"])
+    executed = executed or execute(toolbox.world, shown, before, calls)
     wanted = toolbox.world.play([*before, *oracle])
     extra = single and toolbox.counts_calls and len(calls) > len(oracle)
+    place = difference(toolbox.comparable(wanted.state), toolbox.comparable(executed.state))
     problem = (
         (f"It calls more than it was asked to: {len(calls)} calls, not {len(oracle)}." if extra else None)
-        or _unlike(toolbox.comparable(wanted.state), toolbox.comparable(executed.state))
+        or (f"The state differs at {place}." if place else None)
         or _unread(toolbox, wanted.outcomes[len(before) :], calls, executed.outcomes, task)
         or _unsaid(cast("Sequence[Json]", task.payload["answers"]), turns[-1].words)
     )
@@ -120,28 +129,15 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played
             reward=1.0, success=True, explanation="The state is right, and all that was asked is there."
         )
     failed = next((o.error for o in executed.outcomes if o.error), None)
-    return _partly(
-        toolbox,
-        _failed(
-            problem + (f" A call failed: {failed.rstrip('.')}." if failed else ""),
-            readable=any(outcome.error is None for outcome in executed.outcomes),
-        ),
-        credit(oracle, _taken(toolbox, task, calls), toolbox.world.tools),
+    verdict = failed_verdict(
+        problem + (f" A call failed: {failed.rstrip('.')}." if failed else ""),
+        readable=any(outcome.error is None for outcome in executed.outcomes),
     )
-
-
-def _taken(toolbox: Toolbox, task: Task, calls: Sequence[Call]) -> list[Call]:
-    """Return the calls that name a shown tool and have valid arguments."""
-    shown = cast("Sequence[str]", task.payload["tools"])
-    return [call for call in calls if refusal(toolbox.world, shown, call) is None]
-
-
-def _partly(toolbox: Toolbox, failed: Verdict, earned: float) -> Verdict:
-    """Return a failed verdict with the partial credit that the soft reward gives."""
-    settings = toolbox.settings
-    if settings.reward == "exact":
-        return failed
-    return replace(failed, reward=earned, success=earned >= settings.success_threshold)
+    if toolbox.settings.reward == "exact":
+        return verdict
+    valid = [call for call in calls if refusal(toolbox.world, shown, call) is None]
+    earned = credit(oracle, valid, toolbox.world.tools)
+    return replace(verdict, reward=earned, success=earned >= toolbox.settings.success_threshold)
 
 
 def credit(wanted: Sequence[Call], made: Sequence[Call], tools: Mapping[str, Tool]) -> float:
@@ -190,7 +186,7 @@ def _of_call(tool: Tool, wanted: Call, made: Call) -> float:
 def _same(one: Json, other: Json) -> bool:
     if isinstance(one, str) and isinstance(other, str):
         return caseless(one) == caseless(other)
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
+    return is_equal(one, other)
 
 
 def _until_end(read: Sequence[Reply], user: User) -> Iterator[Reply]:
@@ -199,11 +195,6 @@ def _until_end(read: Sequence[Reply], user: User) -> Iterator[Reply]:
         yield reply
         if not reply.calls and user.answer(reply) is None:
             return
-
-
-def _unlike(wanted: Json, found: Json) -> str | None:
-    place = difference(wanted, found)
-    return None if place is None else f"The state differs at {place}."
 
 
 def difference(wanted: Json, found: Json, place: str = "") -> str | None:
@@ -223,7 +214,7 @@ def difference(wanted: Json, found: Json, place: str = "") -> str | None:
             return f"{place or 'the list'}, which has {len(found)} items, not {len(wanted)}"
         pairs = enumerate(zip(wanted, found, strict=True))
         return next((d for n, (a, b) in pairs if (d := difference(a, b, f"{place}.{n}"))), None)
-    if wanted == found and isinstance(wanted, bool) == isinstance(found, bool):
+    if is_equal(wanted, found):
         return None
     return f"{place or 'its value'}, which is {_short(found)}, not {_short(wanted)}"
 
@@ -250,8 +241,7 @@ def _unread(
     obtained = [outcome.result for outcome in outcomes if outcome.error is None]
     good = [call for call, outcome in zip(calls, outcomes, strict=False) if outcome.error is None]
     for number, (call, outcome) in enumerate(zip(calls_of(task.payload, "calls"), wanted, strict=True)):
-        reads = number not in means and not toolbox.graph.recipes[call.tool].writes
-        if not reads:
+        if number in means or toolbox.graph.recipes[call.tool].writes:
             continue
         if toolbox.bundle.is_unsteady(call.tool):
             is_obtained = any((one.tool, one.args) == (call.tool, call.args) for one in good)
@@ -285,10 +275,6 @@ def states(request: str, value: Json) -> bool:
     if isinstance(value, str):
         return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", request) is not None
     return not isinstance(value, bool) and isinstance(value, int | float) and says(request, value)
-
-
-def _failed(explanation: str, *, readable: bool = True) -> Verdict:
-    return Verdict(reward=0.0, success=False, explanation=explanation, readable=readable)
 
 
 def audit(toolbox: Toolbox, task: Task) -> Rejection | None:
@@ -376,10 +362,8 @@ def _with_less(value: Json) -> Iterator[Json]:
 
 def _states_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
     text, program = task.messages[-1].content, Program.model_validate(task.spec).requested
-    speech, implied = (
-        toolbox.speech(program),
-        cast("Sequence[Sequence[str]]", task.payload.get("implied", ())),
-    )
+    speech = toolbox.speech(program)
+    implied = cast("Sequence[Sequence[str]]", task.payload.get("implied", ()))
     for number, step in enumerate(program.calls):
         said = implied[number] if number < len(implied) else ()
         for name, value in ((name, value) for name, value in step.args.items() if name not in said):
@@ -402,8 +386,7 @@ def _gives_nothing_away(task: Task) -> Rejection | None:
         return Rejection(RejectReason.LEAK, "The text says what it asks for.")
     if program.omits and says(text, program.calls[0].args[program.omits]):
         return Rejection(RejectReason.LEAK, f"The text says the {program.omits} that it should leave out.")
-    calls, literal = calls_of(task.payload, "calls"), program.calls
-    for call, step in zip(calls, literal, strict=True):
+    for call, step in zip(calls_of(task.payload, "calls"), program.calls, strict=True):
         if any(says(text, call.args[use.parameter]) for use in step.uses):
             return Rejection(RejectReason.LEAK, f"The text says what {call.tool} is to use of another call.")
     return None

@@ -44,7 +44,7 @@ def schema_from_state(toolbox: Toolbox, seed: Seed, own: ToolsParameters) -> Jso
     steps = _Steps(toolbox, program)
     alternatives: list[Json] = []
     options = [
-        *toolbox.options(Program.model_validate(seed.spec).calls[0].tool),
+        *toolbox.options(program.calls[0].tool),
         {k: (v,) for k, v in own.model_dump().items()},
     ]
     for option in options:
@@ -55,16 +55,15 @@ def schema_from_state(toolbox: Toolbox, seed: Seed, own: ToolsParameters) -> Jso
                 omits = omittable(tool, toolbox.wordings) if gap == "user_answers" else []
                 for calls in steps.ways(plan, str(gap)):
                     alternatives.append(_program(option, gap, omits, calls, seed.spec["before"]))
-    return {"anyOf": _distinct(alternatives), "$defs": steps.definitions}
+    distinct = {repr(one): one for one in alternatives}
+    return {"anyOf": list(distinct.values()), "$defs": steps.definitions}
 
 
 def _program(
     option: Mapping[str, Sequence[Json]], gap: Json, omits: Sequence[str], calls: Sequence[Json], before: Json
 ) -> JsonObject:
-    fields: dict[str, Json] = {
-        name: {"enum": list(option[name])} for name in ("n_calls", "chained", "answer")
-    }
-    fields["n_tools"] = {"enum": list(option["n_tools"])}
+    names = ("n_calls", "chained", "answer", "n_tools")
+    fields: dict[str, Json] = {name: {"enum": list(option[name])} for name in names}
     fields["gap"] = {"const": gap}
     if omits:
         fields["omits"] = {"enum": list(omits)}
@@ -175,7 +174,3 @@ def writable(schema: JsonObject) -> JsonObject:
         elif name in ("anyOf", "oneOf", "allOf", "prefixItems"):
             kept[name] = [writable(part) for part in cast("Sequence[JsonObject]", one)]
     return kept
-
-
-def _distinct(alternatives: Sequence[Json]) -> list[Json]:
-    return list({repr(one): one for one in alternatives}.values())

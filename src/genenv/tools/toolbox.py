@@ -28,7 +28,6 @@ from genenv.tools.generate.plans import (
     Rules,
     day_of,
     plans,
-    reads_last,
     sizes_shown,
 )
 from genenv.tools.language.wording import (
@@ -237,7 +236,8 @@ def _options(toolbox: Toolbox, subject: str) -> Options:
     rules = Rules(most_calls=settings.most_calls, together=about.together)
     for (n, chained), written in plans(graph, subject, random.Random(subject), rules).items():
         for answer in (False, True):
-            fitting = [plan for plan in written if not answer or reads_last(graph, plan)]
+            tellers = [plan for plan in written if graph.recipes[Plan.read(plan).tools[-1]].told]
+            fitting = tellers if answer else written
             if fitting and not (single and (chained or answer)):
                 shape: dict[str, Sequence[Json]] = {
                     "n_calls": (n,),

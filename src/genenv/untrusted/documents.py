@@ -187,29 +187,16 @@ class _Copy:
         return clean(text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Size:
-    """Number of values and characters, with aliases expanded."""
-
-    values: int = 1
-    chars: int = 0
-
-    def __add__(self, other: _Size) -> _Size:
-        return _Size(self.values + other.values, self.chars + other.chars)
-
-
 @dataclass(slots=True)
 class _Open:
     """A YAML container whose end has not been parsed yet."""
 
     anchor: str | None
-    size: _Size
+    is_mapping: bool
     items: list[object] = field(default_factory=list[object])
-    is_mapping: bool = False
-
-    def closed(self) -> Iterator[tuple[object, object]]:
-        """Iterate over pairs of key and value."""
-        return zip(self.items[::2], self.items[1::2], strict=True)
+    values: int = 1
+    chars: int = 0
+    """Number of values and characters so far, with aliases expanded."""
 
 
 _KINDS = (
@@ -237,59 +224,59 @@ class _Builder:
         self._name = name
         self._left = MOST_VALUES
         self._open: list[_Open] = []
-        self._anchors: dict[str, tuple[object, _Size]] = {}
+        self._anchors: dict[str, tuple[object, int, int]] = {}
+        """Value, number of values and number of characters of each anchor."""
+        self._documents: list[object] = []
         self._resolver = _loader()("")
 
     def built(self, events: Iterator[Any]) -> object:
         """Return the only document of a stream, or None if the stream is empty."""
         import yaml
 
-        documents: list[object] = []
         for event in events:
             match event:
                 case yaml.ScalarEvent():
-                    size = _Size(1, len(event.value))
-                    self._add(self._scalar(event), size, event.anchor, documents)
+                    self._add(self._scalar(event), 1, len(event.value), event.anchor)
                 case yaml.AliasEvent():
                     if event.anchor not in self._anchors:
                         raise Unreadable(
                             f"{self._name} has an alias *{event.anchor[:80]} of nothing, or of what holds it"
                         )
-                    self._add(*self._anchors[event.anchor], None, documents)
+                    self._add(*self._anchors[event.anchor], None)
                 case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
                     if len(self._open) >= DEEPEST:
                         raise _too_deep(self._name)
-                    is_mapping = isinstance(event, yaml.MappingStartEvent)
-                    self._open.append(_Open(event.anchor, _Size(), is_mapping=is_mapping))
+                    self._open.append(_Open(event.anchor, isinstance(event, yaml.MappingStartEvent)))
                 case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
                     ended = self._open.pop()
-                    value = self._mapping(ended) if ended.is_mapping else _values(ended)
-                    self._add(value, ended.size, ended.anchor, documents)
+                    value = self._mapping(ended) if ended.is_mapping else [*map(_value, ended.items)]
+                    self._add(value, ended.values, ended.chars, ended.anchor)
                 case _:
                     pass
-        if len(documents) > 1:
-            raise Unreadable(f"{self._name} holds {len(documents)} documents of YAML; keep one")
-        return _value(documents[0]) if documents else None
+        if len(self._documents) > 1:
+            raise Unreadable(f"{self._name} holds {len(self._documents)} documents of YAML; keep one")
+        return _value(self._documents[0]) if self._documents else None
 
-    def _add(self, value: object, size: _Size, anchor: str | None, documents: list[object]) -> None:
+    def _add(self, value: object, values: int, chars: int, anchor: str | None) -> None:
         if anchor is not None:
-            self._anchors[anchor] = value, size
+            self._anchors[anchor] = value, values, chars
         if not self._open:
-            documents.append(value)
+            self._documents.append(value)
             return
         into = self._open[-1]
         into.items.append(value)
-        into.size += size
-        if into.size.values > MOST_VALUES:
+        into.values += values
+        into.chars += chars
+        if into.values > MOST_VALUES:
             raise _too_many(self._name)
-        if into.size.chars > MOST_CHARS:
+        if into.chars > MOST_CHARS:
             raise _too_long(self._name)
 
     def _mapping(self, ended: _Open) -> dict[str, object]:
         """Return a mapping with the merged keys of `<<`; explicit keys take precedence."""
         merged: dict[str, object] = {}
         own: dict[str, object] = {}
-        for key, value in ended.closed():
+        for key, value in zip(ended.items[::2], ended.items[1::2], strict=True):
             if not isinstance(key, str):
                 raise Unreadable(f"{self._name} has a key that is no text")
             if isinstance(key, _Key) and key == "<<" and isinstance(value, dict | list):
@@ -323,10 +310,6 @@ class _Builder:
 
 def _value(value: object) -> object:
     return value.value if isinstance(value, _Key) else value
-
-
-def _values(ended: _Open) -> list[object]:
-    return [_value(one) for one in ended.items]
 
 
 def _typed(tag: str, text: str) -> object:

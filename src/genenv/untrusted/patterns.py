@@ -13,7 +13,7 @@ import random
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import rstr
 from pydantic_core import SchemaError, SchemaValidator, core_schema
@@ -52,16 +52,8 @@ class TookTooLong(Exception):
     """Raised if a check takes too long. The message is the end of a sentence."""
 
 
-class Engine(Protocol):
-    """Searches a text for a compiled pattern."""
-
-    def __call__(self, text: str, /) -> bool:
-        """Return whether the pattern occurs in the text.
-
-        Raises:
-            TookTooLong: the search takes too long.
-        """
-        ...
+Engine = Callable[[str], bool]
+"""Returns whether a compiled pattern occurs in a text; raises `TookTooLong` if the search takes too long."""
 
 
 @functools.lru_cache(maxsize=128)

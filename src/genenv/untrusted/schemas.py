@@ -345,16 +345,14 @@ def _matches(pattern: str, text: str) -> bool:
         return True
 
 
-def _pattern(_: object, says: str, value: object, schema: JsonObject) -> Iterator[ValidationError]:
-    del schema
+def _pattern(_: object, says: str, value: object, _schema: JsonObject) -> Iterator[ValidationError]:
     if isinstance(value, str) and not _matches(says, value):
         yield _error(f"{value!r} does not match {says!r}")
 
 
 def _pattern_properties(
-    validator: Draft202012Validator, says: Mapping[str, JsonObject], value: object, schema: JsonObject
+    validator: Draft202012Validator, says: Mapping[str, JsonObject], value: object, _schema: JsonObject
 ) -> Iterator[ValidationError]:
-    del schema
     held = cast("dict[str, Json]", value) if isinstance(value, dict) else {}
     for pattern, part in says.items():
         for name in held:
@@ -375,8 +373,7 @@ def _additional_properties(
         yield from cast(Any, validator).descend(held[name], says, path=name)
 
 
-def _unique_items(_: object, says: bool, value: object, schema: JsonObject) -> Iterator[ValidationError]:
-    del schema
+def _unique_items(_: object, says: bool, value: object, _schema: JsonObject) -> Iterator[ValidationError]:
     listed = cast("list[Json]", value) if isinstance(value, list) else []
     if says and len({json.dumps(_canonical(one), sort_keys=True) for one in listed}) < len(listed):
         yield _error(f"{value!r} has non-unique elements")

@@ -301,17 +301,13 @@ class Chat:
         """Offer to begin a conversation, or say who talks."""
         query, now = request.query_params, self._current()
         runs = [run for run in self._runs.all() if run.text("policy.backend") != "scripted"]
-        return self._page(
-            "chat.html",
+        return self._shown(
             request,
-            title="Chat",
             now=None,
             other=None if now is None else self._sentence(now),
             runs=[run.name for run in runs],
             chosen={name: query.get(name, "") for name in ("run", "round", "task")},
-            token=self._token,
             untrained=UNTRAINED,
-            limit=_MOST_CHARS,
         )
 
     async def start(self, request: Request) -> Response:
@@ -341,15 +337,10 @@ class Chat:
 
     def show(self, request: Request) -> Response:
         """Show a conversation."""
-        return self._page(
-            "chat.html",
-            request,
-            title="Chat",
-            now=self._found(request),
-            other=None,
-            token=self._token,
-            limit=_MOST_CHARS,
-        )
+        return self._shown(request, now=self._found(request), other=None)
+
+    def _shown(self, request: Request, **more: object) -> Response:
+        return self._page("chat.html", request, title="Chat", token=self._token, limit=_MOST_CHARS, **more)
 
     async def act(self, request: Request) -> Response:
         """Say something, run a call or do not, or end the conversation."""

@@ -19,8 +19,7 @@ from genenv.texts import inert, tallied
 from genenv.tools.bundle import as_typed
 from genenv.tools.generate import make_bundle
 from genenv.tools.generate.training_config import TRAINING, USUAL_CALLS
-from genenv.tools.generate.written_tasks import Writer
-from genenv.tools.language.model_wordings import Wanted, reasons, write_wordings
+from genenv.tools.language.model_wordings import Wanted, Writer, reasons, write_wordings
 from genenv.tools.worlds.limits import USUAL, Limits
 from genenv.tools.worlds.openapi.service import Service
 from genenv.tools.worlds.origins import configure, given_of, origin_of

@@ -20,7 +20,7 @@ from genenv.runs.folder import RunFolder
 from genenv.texts import inert
 from genenv.tools.build import opening
 from genenv.tools.calls import format_calls, read_reply
-from genenv.tools.check import calls_of
+from genenv.tools.check import calls_of, refusal
 from genenv.tools.environment import Tools
 from genenv.tools.worlds.base import Call, Outcome
 from genenv.types import Task
@@ -153,9 +153,7 @@ class Session:
         """Show a call, and run it if it is wanted."""
         text = format_calls([call], "python")
         self._show("call", text)
-        tool = self._env.world.tools.get(call.tool) if call.tool in self._shown else None
-        problem = f"There is no tool {call.tool!r}." if tool is None else tool.problem(call.args)
-        if problem is not None:
+        if (problem := refusal(self._env.world, self._shown, call)) is not None:
             outcome = Outcome(error=problem)
         elif not await self._wanted(text):
             outcome = Outcome(error="The user does not want this call.")

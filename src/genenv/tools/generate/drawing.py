@@ -17,7 +17,8 @@ from genenv.tools.bundle import Bundle
 from genenv.tools.environment import Tools
 from genenv.tools.generate.plans import Plan
 from genenv.tools.generate.training_config import TRAINING, is_too_long, window
-from genenv.tools.generate.written_tasks import Model, TaskWriting
+from genenv.tools.generate.written_tasks import TaskWriting
+from genenv.tools.language.model_wordings import Model
 from genenv.tools.spec import Program, ToolsParameters
 from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
 
@@ -116,23 +117,18 @@ class Drawing:
 
     def passing(self, parameters: ToolsParameters, *, measuring: bool = False) -> Program | None:
         """Return a new program that passes the gate, drawn for one side; None if it is refused."""
-        program = self._examined(parameters, measuring=measuring)
-        if isinstance(program, Program):
-            return program
-        self.refused[program] += 1
-        for tool in dict.fromkeys(Plan.read(parameters.tools).tools):
-            self.refused_of.setdefault(tool, Counter())[program] += 1
-        return None
-
-    def _examined(self, parameters: ToolsParameters, *, measuring: bool) -> Program | str:
-        """Return a new program that passes the gate, or the reason for refusing what was drawn."""
-        env, rng = self._env, self._rng
         try:
-            program = env.walker(measuring=measuring).drawn(parameters, rng)
+            program = self._env.walker(measuring=measuring).drawn(parameters, self._rng)
         except Refused as error:
-            return error.rejection.reason
-        task = self.judged(program)
-        return program if isinstance(task, Task) else task
+            found = error.rejection.reason
+        else:
+            found = self.judged(program)
+            if isinstance(found, Task):
+                return program
+        self.refused[found] += 1
+        for tool in dict.fromkeys(Plan.read(parameters.tools).tools):
+            self.refused_of.setdefault(tool, Counter())[found] += 1
+        return None
 
     def judged(self, program: Program) -> Task | str:
         """Return the task of a new program that passes the gate, or the reason for refusing it."""

@@ -269,7 +269,7 @@ def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool, p
 def _bound(
     schema: JsonObject, closed: str, opened: str, tighter: Callable[[float, float], float]
 ) -> tuple[float | None, bool]:
-    """Return the bound that two keywords set together, and whether it is exclusive.
+    """Return the bound that two keywords set together, clipped to exact floats, and whether it is exclusive.
 
     Args:
         schema: a JSON schema of numbers.
@@ -277,16 +277,15 @@ def _bound(
         opened: the keyword of an exclusive bound.
         tighter: `max` or `min`: which of two bounds applies.
     """
-    given = {key: _within(cast(float, schema[key])) for key in (closed, opened) if key in schema}
+    given = {
+        key: float(min(max(cast(float, schema[key]), -_MOST_NUMBER), _MOST_NUMBER))
+        for key in (closed, opened)
+        if key in schema
+    }
     if not given:
         return None, False
     bound = functools.reduce(tighter, given.values())
     return bound, given.get(opened) == bound
-
-
-def _within(bound: float) -> float:
-    """Return a bound of numbers, clipped to integers that a float represents exactly."""
-    return float(min(max(bound, -_MOST_NUMBER), _MOST_NUMBER))
 
 
 def _string(

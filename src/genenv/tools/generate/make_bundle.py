@@ -40,7 +40,8 @@ from genenv.tools.discover.recipes import Graph, found_by
 from genenv.tools.environment import Tools
 from genenv.tools.generate.drawing import Drawing, Drawn, Examine
 from genenv.tools.generate.training_config import TRAINING, USUAL_CALLS, tokens_needed, training_toml
-from genenv.tools.generate.written_tasks import Model, TaskWriting, Writer, written_values
+from genenv.tools.generate.written_tasks import TaskWriting, written_values
+from genenv.tools.language.model_wordings import Model, Writer
 from genenv.tools.language.wording import beginnings, is_documented
 from genenv.tools.language.words import SpokenValues
 from genenv.tools.settings import Style, ToolsConfig
@@ -49,10 +50,8 @@ from genenv.tools.worlds.base import LoadedWorld
 from genenv.tools.worlds.limits import USUAL, BoundedWorld, Budget, Limits
 from genenv.tools.worlds.mcp.world import McpWorld
 from genenv.tools.worlds.observed import observed
-from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.origins import ToolOrigin
 from genenv.tools.worlds.python import PythonWorld
-from genenv.tools.worlds.recorded import RecordedWorld
 
 _EXPLORING = 0.5
 """Share of the time after which no more ways to call tools are tried."""
@@ -81,21 +80,10 @@ class Made:
     """A new bundle, and the findings about its tools."""
 
     bundle: Bundle
-    left_out: dict[str, str]
-    """Functions that cannot be tools, with the reasons."""
-    graph: Graph
-    network: bool
-    """Whether the tools can reach the network."""
-    found_by: Mapping[str, Mapping[str, str]]
-    """For each tool with a recipe and each of its arguments: how the source of the values was found."""
-    undocumented: Sequence[str] = ()
-    """Tools without a sentence of documentation."""
-    confined: bool = True
-    """Whether the tools can write in their own folder only."""
+    world: LoadedWorld
+    """The tools as they were explored, closed."""
     out_of_time: bool = False
     """Whether the time limit ended the drawing of tasks."""
-    ended: str = ""
-    """Why recording of a service ended early; empty if it was complete."""
     drawn: Drawn = field(default_factory=Drawn)
     """Counts of the drawn tasks."""
     stopped: bool = False
@@ -103,8 +91,11 @@ class Made:
     written: TaskWriting | None = None
     """What a model wrote of the tasks; None: rules drew all."""
     seconds: float = 0.0
-    remarks: Sequence[str] = ()
-    """Sentences about what the tools omit of their document."""
+
+    @property
+    def graph(self) -> Graph:
+        """The recipes and links of the tools, and why others failed."""
+        return self.bundle.graph
 
     @property
     def base(self) -> int:
@@ -249,20 +240,7 @@ def _made(
     (folder / "wordings.toml").write_text(wordings_toml(wordings), encoding="utf-8")
     if spoken.values:
         (folder / "values.toml").write_text(values_toml(spoken), encoding="utf-8")
-    return Made(
-        bundle=Bundle.open(folder),
-        left_out=dict(world.left_out),
-        graph=graph,
-        network=world.network,
-        found_by={
-            name: {slot: found_by(world.tools[name], slot, way) for slot, way in recipe.ways.items()}
-            for name, recipe in graph.recipes.items()
-        },
-        confined=world.confined,
-        undocumented=[tool for tool in graph.recipes if not is_documented(world.tools[tool])],
-        ended=world.ended if isinstance(world, RecordedWorld) else "",
-        remarks=world.remarks if isinstance(world, MockWorld | PythonWorld) else (),
-    )
+    return Made(bundle=Bundle.open(folder), world=world)
 
 
 def _explored(
@@ -342,17 +320,11 @@ def redraw(folder: Path, wanted: Asked, examine: Examine, reporter: Reporter) ->
     if drawn.lacking is not None:
         raise UsageError(f"{drawn.lacking}; {folder} is as it was")
     write_tasks(bundle, found)
-    _retell(folder / "README.md", drawn.base, drawn.held_out)
+    if (file := folder / "README.md").is_file():  # it may state the numbers of tasks
+        told = f"{drawn.base} tasks for training and {drawn.held_out} for measuring"
+        file.write_text(_COUNTS.sub(told, file.read_text(encoding="utf-8"), count=1), encoding="utf-8")
     needed = tokens_needed(Bundle.open(folder), most_calls=wanted.most_calls)
     return RedrawResult(drawn=drawn, tokens=needed)
-
-
-def _retell(readme: Path, base: int, held_out: int) -> None:
-    """Update the numbers of tasks in a bundle's README, if it states them."""
-    if readme.is_file():
-        told = f"{base} tasks for training and {held_out} for measuring"
-        text = readme.read_text(encoding="utf-8")
-        readme.write_text(_COUNTS.sub(told, text, count=1), encoding="utf-8")
 
 
 _SOURCES = (
@@ -385,8 +357,8 @@ def _head(made: Made) -> list[str]:
 def _table(made: Made) -> list[str]:
     lines = ["| tool | | its arguments come from | succeeds |", "|---|---|---|---|"]
     for one in made.graph.recipes.values():
-        found = made.found_by[one.tool]
-        ways = ", ".join(f"{slot}: {way} ({found[slot]})" for slot, way in one.ways.items())
+        tool = made.world.tools[one.tool]
+        ways = ", ".join(f"{slot}: {way} ({found_by(tool, slot, way)})" for slot, way in one.ways.items())
         lines.append(f"| {one.tool} | {'writes' if one.writes else 'reads'} | {ways} | {one.success:.0%} |")
     return lines
 
@@ -418,7 +390,7 @@ def summary(made: Made) -> str:
     if tools <= _MOST_SHOWN >= len(notes):
         return readme(made)
     parts = [*_head(made), *([*_table(made), ""] if tools <= _MOST_SHOWN else [])]
-    for some in ([*_failed(made)], [*_no_tools(made.left_out)]):
+    for some in ([*_failed(made)], [*_no_tools(made.world.left_out)]):
         parts += some[:_MOST_SHOWN]
         if len(some) > _MOST_SHOWN:
             parts.append(f"- {len(some) - _MOST_SHOWN} more of this kind")
@@ -461,27 +433,28 @@ def _notes(made: Made) -> Sequence[str]:
             notes.append(
                 f"- {named} of `{one.tool}` leaves no trace in the state: tasks state it, no check sees it"
             )
-    notes += _no_tools(made.left_out)
-    notes += [f"- {one}" for one in made.remarks]
+    notes += _no_tools(made.world.left_out)
+    notes += [f"- {one}" for one in getattr(made.world, "remarks", ())]
     if volatile := made.bundle.about.state.volatile:
         notes.append(f"- These differ from one time to the next and do not count: {', '.join(volatile)}")
     if results := made.bundle.about.state.results:
         notes.append(f"- Of what tools find, these differ and do not count: {', '.join(results)}")
     notes += [f"- {one}" for one in said_of_unseen(made.graph)]
-    if made.ended:
-        notes.append(f"- Not all was recorded: {made.ended}. What was is here.")
-    if made.network:
+    if ended := getattr(made.world, "ended", ""):
+        notes.append(f"- Not all was recorded: {ended}. What was is here.")
+    if made.world.network:
         notes.append("- The system did not let the tools' process be cut off from the network.")
     notes += [
         f"- `{tool}` has no sentence of documentation: tasks ask for it by the words of its name, "
         "until wordings.toml has better ones"
-        for tool in made.undocumented
+        for tool in made.graph.recipes
+        if not is_documented(made.world.tools[tool])
     ]
     if made.written is not None:
         notes.append(f"- {made.written.said}")
     if made.drawn.refused:
         notes.append(f"- Drawn programs that are no tasks: {tallied(made.drawn.refused)}")
-    if not made.confined:
+    if not made.world.confined:
         notes.append("- The system cannot keep the tools from writing outside their folder.")
     if may_write := getattr(made.bundle.about.source, "may_write", ()):
         notes.append(f"- Beside their own folder the tools may write in {', '.join(may_write)}.")

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from genenv.environments.common import Refused
 from genenv.tools.bundle import Starts, ToolCircles, companions
 from genenv.tools.discover.exploring import Explorer
-from genenv.tools.discover.recipes import Graph, Link, Recipe, parsed_result
+from genenv.tools.discover.recipes import Graph, Link, parsed_result
 from genenv.tools.discover.state_values import is_inside_record, leaves, single_paths
 from genenv.tools.language.wording import left_out, omittable
 from genenv.tools.language.words import SpokenValues
@@ -76,15 +76,11 @@ def plans(graph: Graph, subject: str, rng: random.Random, rules: Rules) -> dict[
     chains = [THEN.join(pair) for pair in linked if subject in pair]
     for n in range(2, rules.most_calls + 1):
         distinct = len(others) >= n - 1
-        flat = [
-            AND.join(
-                _shuffled(
-                    [subject, *(rng.sample(others, n - 1) if distinct else rng.choices(repeated, k=n - 1))],
-                    rng,
-                )
-            )
-            for _ in range(each if distinct else _FEW * bool(repeated))
-        ]
+        flat: list[str] = []
+        for _ in range(each if distinct else _FEW * bool(repeated)):
+            names = [subject, *(rng.sample(others, n - 1) if distinct else rng.choices(repeated, k=n - 1))]
+            rng.shuffle(names)
+            flat.append(AND.join(names))
         joined = (
             chains
             if n == 2
@@ -129,17 +125,6 @@ def _plans_of(
 
 _FEW = 3
 """Maximum number of plans in which a tool is called repeatedly."""
-
-
-def _shuffled(names: list[str], rng: random.Random) -> list[str]:
-    rng.shuffle(names)
-    return names
-
-
-def reads_last(graph: Graph, plan: str) -> bool:
-    """Whether the result of a plan's last call has values that are worth asking for."""
-    last: Recipe = graph.recipes[Plan.read(plan).tools[-1]]
-    return bool(last.told)
 
 
 def sizes_shown(n_tools: int, least: int, sizes: Sequence[int] = SIZES) -> list[int]:
@@ -284,15 +269,11 @@ class ProgramSampler:
         if not links:
             raise Refused(RejectReason.INCONSISTENT, f"nothing that {reader} finds goes into {user}")
         link: Link = rng.choice(links)
-        found = explorer.linked(link, played, rng)
-        if found is None:
+        if (found := explorer.linked(link, played, rng)) is None:
             return None
         first, path, second = found
         use = Use(parameter=link.parameter, call=number, path=path)
-        return [
-            (step_of(first), first),
-            (step_of(second, use), second),
-        ]
+        return [(step_of(first), first), (step_of(second, use), second)]
 
     def _questions(
         self, walked: Sequence[tuple[Step, Call]], before: Sequence[Call], rng: random.Random
@@ -305,14 +286,13 @@ class ProgramSampler:
         known = {repr(value) for one in given for values in one.values() for value in values}
         known |= {repr(schema.get("default")) for schema in tool.properties.values()}
         recipe = self._graph.recipes[calls[-1].tool]
-        varied = recipe.told
         result = parsed_result(last)
         found = single_paths(result).items()
         echoed = [value for value in calls[-1].args.values() if isinstance(value, str) and recipe.writes]
         worth = [
             path
             for kind, (path, value) in found
-            if kind in varied
+            if kind in recipe.told
             and can_be_told(value, known)
             and not is_inside_record(result, path)
             and not any(one in str(value) for one in echoed)  # "wrote a.txt" repeats an argument

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 from genenv.tools.bundle import Bundle, as_typed
 from genenv.tools.calls import format_calls
 from genenv.tools.settings import ToolsConfig
-from genenv.tools.spec import Program
 from genenv.tools.worlds.base import Call, Tool
 from genenv.types import Task
 from genenv.untrusted.documents import read_toml
@@ -149,14 +148,9 @@ def tokens_needed(bundle: Bundle, *, most_calls: int = USUAL_CALLS) -> int:
         bundle: the bundle with its tasks.
         most_calls: maximum number of calls in a task's solution.
     """
-    return max(_TOKENS, _TOKENS * most_calls // USUAL_CALLS, _tokens(bundle.base.values()))
-
-
-def _tokens(programs: Iterable[Program]) -> int:
-    """Return an upper bound of the tokens in the longest solution reply, capped at `_MOST_TOKENS`."""
     longest = 0
-    for program in programs:
+    for program in bundle.base.values():
         calls = [Call(tool=step.tool, args=step.args) for step in program.calls]
         replies = [[call] for call in calls] if program.chained or program.answer else [calls]
         longest = max([longest, *(_tokens_of(format_calls(one, "python")) for one in replies)])
-    return min(_MOST_TOKENS, (longest + 1 + 7) // 8 * 8)
+    return max(_TOKENS, _TOKENS * most_calls // USUAL_CALLS, min(_MOST_TOKENS, (longest + 1 + 7) // 8 * 8))

@@ -8,42 +8,36 @@ request alone (the round trip).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import cast
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from genenv.chat.assistant import Assistant, Closes
 from genenv.environments.common import Refused
 from genenv.errors import RolloutError
-from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.held_out import Conversation, Limits
-from genenv.evaluation.models import assistant
-from genenv.progress import Reporter, Stage, staged
+from genenv.progress import Stage
 from genenv.seeding import generator, stream
-from genenv.texts import masked, tallied
+from genenv.texts import tallied
 from genenv.tools.check import states
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import parsed_result, succeeded
 from genenv.tools.discover.state_values import single_paths
 from genenv.tools.environment import Tools
 from genenv.tools.generate.plans import can_be_told, sizes_shown, step_of
-from genenv.tools.language.model_wordings import as_policy
+from genenv.tools.language.model_wordings import Model
 from genenv.tools.language.wording import is_documented
 from genenv.tools.spec import Program, Question, Size, Use
 from genenv.tools.worlds.base import Call, Outcome, World
 from genenv.tools.worlds.jsonable import changed
 from genenv.types import Json, RejectReason, Task
 
-_USUAL = ("sampling.temperature=0.7", 'endpoint.tools="text"')
-"""Settings of the model."""
 ROUND_TRIP = "round_trip"
 """The reason for refusing a task that the model does not solve from its request."""
 NOT_NEEDED = "not needed"
@@ -70,53 +64,13 @@ _MOST_CHARS, _MOST_ERRORS = 200_000, 1000
 """Of a reply that is read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Writer:
-    """The model that writes tasks."""
+async def _proposed(model: Model, prompt: str, number: int) -> list[Proposal]:
+    """Return the tasks in a model's answer to the prompt with a number, which seeds its sampling.
 
-    by: str
-    """As for `genenv eval --policy`: `openai:BASE_URL#MODEL`, a local model, or a run."""
-    overrides: Sequence[str] = ()
-    """Settings of the model and its sampling, as `key=value`."""
-    seed: int = 0
-    """Seed of all random draws."""
-
-    @contextlib.contextmanager
-    def model(self, reporter: Reporter) -> Generator[Model]:
-        """Load the model, and close it at the end.
-
-        Raises:
-            UsageError: it cannot be loaded.
-        """
-        settings = load_evaluation_config((*_USUAL, *self.overrides))
-        with staged(reporter, f"loading {masked(self.by)}", items=None, unit=""):
-            loaded = assistant(as_policy(self.by), settings.policy, settings.endpoint, settings.sampling)
-        with asyncio.Runner() as runner:
-            try:
-                yield Model(masked(self.by), loaded, self.seed, runner)
-            finally:
-                if isinstance(loaded, Closes):
-                    runner.run(loaded.close())
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A loaded model, and the event loop in which it is asked."""
-
-    name: str
-    assistant: Assistant
-    seed: int
-    runner: asyncio.Runner
-
-    async def proposals(self, prompt: str, number: int = 0) -> list[Proposal]:
-        """Return the tasks in the model's answer to the prompt with a number, which seeds its sampling.
-
-        Raises:
-            RolloutError: it gives no answer.
-        """
-        talk = self.assistant.talk(stream(self.seed, "tasks", number))
-        reply = await talk([{"role": "user", "content": prompt}], max_tokens=_TOKENS_EACH * _EACH)
-        return proposals(reply.text)[: 2 * _EACH]
+    Raises:
+        RolloutError: it gives no answer.
+    """
+    return proposals(await model.answer(prompt, _TOKENS_EACH * _EACH, "tasks", number))[: 2 * _EACH]
 
 
 def written_values(world: World, names: Sequence[str], model: Model) -> dict[str, list[Json]]:
@@ -135,7 +89,7 @@ def written_values(world: World, names: Sequence[str], model: Model) -> dict[str
     """
     found: dict[str, list[Json]] = {}
     prompt = writing_prompt(world, (), names, most_calls=3)
-    for proposal in model.runner.run(model.proposals(prompt)):
+    for proposal in model.runner.run(_proposed(model, prompt, 0)):
         calls = [
             Call(tool=one.tool, args=cast("dict[str, Json]", one.args))
             for one in proposal.calls
@@ -459,7 +413,7 @@ class TaskWriting:
         env, passed = self._env, self._passed[-_SHOWN_REQUESTS:]
         prompt = writing_prompt(env.world, before, names, env.settings.most_calls, passed, self._examples)
         async with self._free:
-            return await self._model.proposals(prompt, self._prompts)
+            return await _proposed(self._model, prompt, self._prompts)
 
     async def _is_solved(self, task: Task) -> bool:
         """Whether the model solves a task in a new conversation.

@@ -7,13 +7,14 @@ must name the tool that the text asks for, twice, with the tools in two orders.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import random
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,14 +37,6 @@ from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
 from genenv.types import Json, Lineage, Message, Origin, Task
 
-_TOKEN = re.compile(
-    r"\"\"\"(?:\\.|[^\\])*?\"\"\"|'''.*?'''|\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|#[^\n]*|\[|\]|[^\"'#\[\]]+",
-    re.DOTALL,
-)
-_KEY = re.compile(
-    r"(?:[ \t\r\n]++|#[^\n]*+)*+(\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|[A-Za-z0-9_-]+)[ \t]*=[ \t]*(?=\[)"
-)
-
 
 def with_more(text: str, tool: str, more: Sequence[str]) -> str:
     """Return the text of a wordings file with wordings added to a tool.
@@ -55,43 +48,29 @@ def with_more(text: str, tool: str, more: Sequence[str]) -> str:
     """
     if not more:
         return text
-    place = _list_of(text, tool)
-    if place is None:
-        listed = ", ".join(map(_quoted, more))
-        return f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{toml_key(tool)} = [{listed}]\n"
-    start, last, end = place
-    lines = re.match(r"\[[ \t]*(?:#[^\n]*)?\r?\n([ \t]*)", text[start:])
-    tail = text[last:end]
-    comma = "" if last == start + 1 or "," in re.sub(r"#[^\n]*", "", tail) else ","
-    if lines is None:
-        added = ", ".join(map(_quoted, more))
-        return f"{text[:last]}{'' if last == start + 1 else ', '}{added}{text[last:]}"
-    tail = tail.rstrip(" \t")
-    added = "".join(f"{lines[1]}{_quoted(one)},\n" for one in more)
-    return f"{text[:last]}{comma}{tail}{'' if tail.endswith(chr(10)) else chr(10)}{added}{text[end:]}"
+    quoted, end = [json.dumps(one, ensure_ascii=False) for one in more], _end_of_list(text, tool)
+    if end is None:
+        line_end = "" if not text or text.endswith("\n") else "\n"
+        return f"{text}{line_end}{toml_key(tool)} = [{', '.join(quoted)}]\n"
+    head = text[:end].rstrip(" \t")
+    added = "".join(f"  {one},\n" for one in quoted) if head.endswith("\n") else ", ".join(quoted)
+    try:
+        found = f"{head}{added}{text[end:]}"
+        tomllib.loads(found)
+    except tomllib.TOMLDecodeError:  # the last text has no comma
+        found = f"{head}, {added}{text[end:]}"
+    return found
 
 
-def _list_of(text: str, tool: str) -> tuple[int, int, int] | None:
-    """Return the start of a tool's list, the end of its last text, and its closing bracket, or None."""
-    place = 0
-    while match := _KEY.match(text, place):
-        ours = tomllib.loads(f"{match[1]} = 0").popitem()[0] == tool
-        start = place = match.end()
-        last, depth = start + 1, 0
-        while token := _TOKEN.match(text, place):
-            place = token.end()
-            depth += {"[": 1, "]": -1}.get(token[0], 0)
-            if token[0][0] in "\"'":
-                last = place
-            if not depth:
-                break
-        if ours:
-            return start, last, place - 1
+def _end_of_list(text: str, tool: str) -> int | None:
+    """Return the place of the bracket that closes a tool's list, or None if the tool has no list."""
+    if tool not in tomllib.loads(text):
+        return None
+    for match in re.compile("]").finditer(text, max(0, text.find(tool))):
+        with contextlib.suppress(tomllib.TOMLDecodeError):
+            if tool in tomllib.loads(text[: match.end()]):
+                return match.start()
     return None
-
-
-def _quoted(wording: str) -> str:
-    return json.dumps(wording, ensure_ascii=False)
 
 
 _SAMPLES = 8
@@ -115,9 +94,6 @@ class Trial:
 
     def play(self) -> None:
         """Execute all tasks once, and keep those whose text the gate accepts with the default wordings."""
-        self._tasks = list(self._played())
-
-    def _played(self) -> Iterator[tuple[Program, Task]]:
         bundle = self._env.bundle
         for origin, programs in ((Origin.SEED, bundle.base), (Origin.HELD_OUT, bundle.held_out)):
             for name, program in programs.items():
@@ -125,7 +101,7 @@ class Trial:
                 rng, lineage = random.Random(name), Lineage(origin=origin)
                 task = self._env.build(program, task_id=name, lineage=lineage, rng=rng)
                 if isinstance(task, Task) and misstated(self._env, self._said(program, task, {})) is None:
-                    yield program, task
+                    self._tasks.append((program, task))
 
     def problem(self, name: str, wording: str) -> str | None:
         """Return why the gate refuses a task with this wording; None if it accepts all tasks.
@@ -173,7 +149,8 @@ class Trial:
         return instruction([clause(Said(tool=tool, args=args), [wording], rng).text], [], rng)
 
 
-_TEMPERATURE = 0.7
+_USUAL = ("sampling.temperature=0.7", 'endpoint.tools="text"')
+"""Settings of a model that writes."""
 _TOKENS_EACH, _TOKENS_BESIDE = 48, 128
 _TOKENS_OF_A_NAME = 256
 _MORE = 2
@@ -195,18 +172,61 @@ class Added:
     """Refused wordings with the reasons."""
 
 
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A loaded model, and the event loop in which it is asked."""
+
+    name: str
+    assistant: Assistant
+    seed: int
+    runner: asyncio.Runner
+
+    async def answer(self, prompt: str, max_tokens: int, *names: object) -> str:
+        """Return the model's answer in a new conversation, whose sampling the names seed.
+
+        Raises:
+            RolloutError: it gives no answer.
+        """
+        talk = self.assistant.talk(stream(self.seed, *names))
+        return (await talk([{"role": "user", "content": prompt}], max_tokens=max_tokens)).text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Settings of `write_wordings`: which model writes, and how many wordings."""
+class Writer:
+    """A model that writes wordings or tasks."""
 
     by: str
-    """The model that writes, as for `genenv.load_agent`, or `BASE_URL#MODEL`."""
-    each: int = 6
-    """Number of wordings that each tool should have, including existing ones."""
-    seed: int = 0
-    """Seed of all random draws."""
+    """As for `genenv eval --policy`, or `BASE_URL#MODEL` for `openai:BASE_URL#MODEL`."""
     overrides: Sequence[str] = ()
     """Settings of the model and its sampling, as `key=value`."""
+    seed: int = 0
+    """Seed of all random draws."""
+
+    @contextlib.contextmanager
+    def model(self, reporter: Reporter) -> Generator[Model]:
+        """Load the model, and close it at the end.
+
+        Raises:
+            UsageError: it cannot be loaded.
+        """
+        settings = load_evaluation_config((*_USUAL, *self.overrides))
+        name = f"{ENDPOINT}{self.by}" if self.by.startswith(("http://", "https://")) else self.by
+        with staged(reporter, f"loading {masked(self.by)}", items=None, unit=""):
+            loaded = assistant(name, settings.policy, settings.endpoint, settings.sampling)
+        with asyncio.Runner() as runner:
+            try:
+                yield Model(masked(self.by), loaded, self.seed, runner)
+            finally:
+                if isinstance(loaded, Closes):
+                    runner.run(loaded.close())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted(Writer):
+    """Settings of `write_wordings`: which model writes, and how many wordings."""
+
+    each: int = 6
+    """Number of wordings that each tool should have, including existing ones."""
 
 
 def write_wordings(folder: Path, wanted: Wanted, reporter: Reporter) -> list[Added]:
@@ -252,7 +272,7 @@ def _told(done: Sequence[Added]) -> str:
 class _Work:
     """Writes the wordings of several tools concurrently."""
 
-    _assistant: Assistant
+    _model: Model
     _rules: Rules
     _free: asyncio.Semaphore
     """Limits the number of concurrent questions to the model."""
@@ -275,33 +295,25 @@ class _Work:
 
     def done(self) -> list[Added]:
         """Load the model, execute the tasks, and write the lacking wordings; return the result by tool."""
-        by, given = as_policy(self._wanted.by), self._wanted.overrides
-        usual = (f"sampling.temperature={_TEMPERATURE}", 'endpoint.tools="text"')
-        settings = load_evaluation_config([*usual, *given])
-        with staged(self._reporter, f"loading {masked(by)}", items=None, unit=""):
-            self._assistant = assistant(by, settings.policy, settings.endpoint, settings.sampling)
         world = self._env.world
-        with staged(self._reporter, "playing tasks", items=self._trial.size, unit="tasks"):
-            self._rules = Rules(world.tools, self._env.graph, world.play([]).state)
-            self._trial.play()
-        with staged(self._reporter, "writing wordings", items=len(self.lacking), unit="tools"):
-            return asyncio.run(self._all())
+        with self._wanted.model(self._reporter) as self._model:
+            with staged(self._reporter, "playing tasks", items=self._trial.size, unit="tasks"):
+                self._rules = Rules(world.tools, self._env.graph, world.play([]).state)
+                self._trial.play()
+            with staged(self._reporter, "writing wordings", items=len(self.lacking), unit="tools"):
+                return self._model.runner.run(self._all())
 
     async def _all(self) -> list[Added]:
-        many = self._assistant.concurrency(many_turns=False)
+        many = self._model.assistant.concurrency(many_turns=False)
         self._free = asyncio.Semaphore(many)
         self._places = asyncio.Semaphore(max(1, many // self._wanted.each))
         done = [Added(tool=name) for name in self.lacking]
-        try:
-            await asyncio.gather(*(self._tool(added, done) for added in done))
-        finally:
-            if isinstance(self._assistant, Closes):
-                await self._assistant.close()
+        await asyncio.gather(*(self._tool(added, done) for added in done))
         if self._stopped is not None:
             name, problem = self._stopped
             kept = sum(len(one.kept) for one in done)
             raise GenenvError(
-                f"{masked(self._wanted.by)} gave no answer about {name}: {problem}; {kept} wordings that "
+                f"{self._model.name} gave no answer about {name}: {problem}; {kept} wordings that "
                 f"passed before are in {self._file}; typed again, it goes on from there"
             ) from problem
         return done
@@ -344,7 +356,9 @@ class _Work:
         known.setdefault(name, [])
         while waiting and len(good) < room:
             text = waiting.pop(0)
-            refusal = self._problem(name, text, known)
+            refusal = self._rules.problem(name, text, known)
+            if refusal is None and (why := self._trial.problem(name, text)) is not None:
+                refusal = Refusal(reason=Reason.GATE, why=why)
             if refusal is None:
                 good.append(text)
                 known[name].append(text)
@@ -375,13 +389,6 @@ class _Work:
         """Return the current wordings in the file, which the user may edit meanwhile."""
         return Bundle(self._env.bundle.path, self._env.bundle.about).wordings
 
-    def _problem(self, name: str, text: str, known: Mapping[str, Sequence[str]]) -> Refusal | None:
-        """Return the refusal of a wording by the checks in code, or None."""
-        refusal = self._rules.problem(name, text, known)
-        if refusal is None and (why := self._trial.problem(name, text)) is not None:
-            return Refusal(reason=Reason.GATE, why=why)
-        return refusal
-
     async def _round_trip(self, name: str, wording: str) -> Refusal | None:
         """Return a refusal unless the model twice names this tool for a request in this wording."""
         rng = generator(self._wanted.seed, "round trip", name, wording)
@@ -402,13 +409,7 @@ class _Work:
         Raises:
             RolloutError: there is no answer.
         """
-        talk = self._assistant.talk(stream(self._wanted.seed, "words", *names))
         async with self._free:
             if self._stopped is not None:
                 raise RolloutError("it gave no answer before")
-            return (await talk([{"role": "user", "content": request}], max_tokens=max_tokens)).text
-
-
-def as_policy(by: str) -> str:
-    """Return a model as a policy name: an address gets the prefix `openai:`."""
-    return f"{ENDPOINT}{by}" if by.startswith(("http://", "https://")) else by
+            return await self._model.answer(request, max_tokens, "words", *names)

@@ -63,10 +63,6 @@ MEASURING_MANNERS: Mapping[str, Sequence[str]] = {
 """Words between the parts of held-out requests, if held-out tasks have separate wordings."""
 
 
-def _no_words(_name: str, _form: str) -> Sequence[str]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
     """A call with the values that fill the blanks of its wording."""
@@ -76,7 +72,7 @@ class Said:
     found: Mapping[str, str] = field(default_factory=dict[str, str])
     """For arguments from the result of the call before: the phrase that refers to the value."""
     manner: Manner = field(default_factory=Manner)
-    in_words: Callable[[str, str], Sequence[str]] = _no_words
+    in_words: Callable[[str, str], Sequence[str]] = lambda _name, _form: ()
     """Returns an argument in words, given its name and the form."""
 
 
@@ -218,8 +214,8 @@ def _imperative(word: str, rest: str, name: str) -> str | None:
 
 def clause(said: Said, wordings: Sequence[str], rng: random.Random) -> Clause:
     """Return a call in a random wording that fits its arguments, or in the default wording."""
-    fitting = [one for one in wordings if _fits(one, said)]
-    return _filled(rng.choice(fitting or list(first_wordings(said.tool))), said, rng)
+    found = only_fitting(said, wordings, rng)
+    return found or _filled(rng.choice(first_wordings(said.tool)), said, rng)
 
 
 def only_fitting(said: Said, wordings: Sequence[str], rng: random.Random) -> Clause | None:
@@ -256,16 +252,16 @@ def _fits(wording: str, said: Said) -> bool:
         return False
     for match in _BLANK.finditer(wording):
         name, form, fixed = match.groups()
-        if fixed is not None and (name not in said.args or not _is(said.args[name], fixed)):
+        if fixed is not None and (name not in said.args or not is_equal(said.args[name], json.loads(fixed))):
             return False
         if form and not said.in_words(name, form):
             return False
     return True
 
 
-def _is(value: Json, fixed: str) -> bool:
-    wanted: Json = json.loads(fixed)
-    return value == wanted and isinstance(value, bool) == isinstance(wanted, bool)
+def is_equal(one: Json, other: Json) -> bool:
+    """Whether two values are equal; a truth value equals no number."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
 def instruction(
@@ -377,6 +373,11 @@ def known_answer(gap: Gap, tool: Tool, step: Step) -> str:
     return question.capitalize() if gap == "user_answers" else f"I cannot do that yet: {question}"
 
 
+def failed_verdict(explanation: str, *, readable: bool = True) -> Verdict:
+    """Return the verdict of a rollout without success."""
+    return Verdict(reward=0.0, success=False, explanation=explanation, readable=readable)
+
+
 def unsolvable_verdict(
     gap: str,
     turns: Sequence[Reply],
@@ -394,23 +395,19 @@ def unsolvable_verdict(
         single: whether the task has one reply, which then must not call any tool.
         lacking: the tools for which a value is missing, which must not be called with a guess.
     """
-
-    def failed(explanation: str, *, readable: bool = True) -> Verdict:
-        return Verdict(reward=0.0, success=False, explanation=explanation, readable=readable)
-
     called = premature(turns, writes, lacking, any_call=single)
     if called:
-        return failed(f"It calls {called}, though the task cannot be done.")
+        return failed_verdict(f"It calls {called}, though the task cannot be done.")
     malformed = next((reply.malformed for reply in turns if reply.malformed), None)
     if malformed:
-        return failed(f"A reply is malformed: {malformed}.", readable=False)
+        return failed_verdict(f"A reply is malformed: {malformed}.", readable=False)
     words = turns[-1].words if turns else ""
     if not words:
-        return failed("Nothing is said; it should say that the task cannot be done.", readable=False)
+        return failed_verdict("Nothing is said; it should say that the task cannot be done.", readable=False)
     if _DECLINES.search(words) or (gap == "missing_info" and asks(words)):
         return Verdict(reward=1.0, success=True, explanation="It rightly changes nothing, and says so.")
     wanted = "ask for what is missing" if gap == "missing_info" else "say that no tool fits"
-    return failed(f"It does not {wanted}.")
+    return failed_verdict(f"It does not {wanted}.")
 
 
 def premature(
@@ -437,14 +434,6 @@ class Request:
     """For each call, the arguments that are stated by fixed words instead of their values."""
 
 
-def _any_use(_reader: str, _user: str, _use: Use) -> bool:
-    return True
-
-
-def _request_no_words(_tool: str, _name: str, _value: Json, _form: str) -> Sequence[str]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestStyle:
     """The wordings and the values in words with which requests are written."""
@@ -453,9 +442,9 @@ class RequestStyle:
     """By tool, or by two tools of which the second uses the first one's result. A tool without wordings is
     asked for by its documentation or name."""
     manner: Manner
-    in_words: Callable[[str, str, Json, str], Sequence[str]] = _request_no_words
+    in_words: Callable[[str, str, Json, str], Sequence[str]]
     """Returns a value in words, given tool, parameter, value and form."""
-    usual: Callable[[str, str, Use], bool] = _any_use
+    usual: Callable[[str, str, Use], bool]
     """Returns whether wordings for two tools fit how the second one uses the first one's result."""
 
 

@@ -188,22 +188,9 @@ second third fourth fifth sixth last next finally option another
 """Words with which no order begins: they cannot follow `please`."""
 
 
-_NUMBERS = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-]
+_NUMBERS = _listed("""
+zero one two three four five six seven eight nine ten eleven twelve thirteen
+""")
 _SUNDAY = 6
 
 

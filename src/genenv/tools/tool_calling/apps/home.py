@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date as Day
+from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -158,12 +159,6 @@ def _inside(files: dict[str, str], folder: str) -> list[str]:
     return sorted(path for path in files if not folder or path.startswith(f"{folder}/"))
 
 
-def _parents(path: str) -> list[str]:
-    """Return the folders that contain a file: `a` and `a/b` for `a/b/c.txt`."""
-    parts = path.split("/")
-    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
-
-
 def _put(files: dict[str, str], path: str, content: str) -> None:
     """Add a file if nothing is in the way.
 
@@ -172,7 +167,7 @@ def _put(files: dict[str, str], path: str, content: str) -> None:
     """
     require(path not in files, f"There is already a file {path!r}.")
     require(not _inside(files, path), f"{path!r} is a folder.")
-    for parent in _parents(path):
+    for parent in map(str, reversed(PurePosixPath(path).parents)):
         require(parent not in files, f"{parent!r} is a file, not a folder.")
     files[path] = content
 

@@ -33,16 +33,6 @@ from genenv.tools.tool_calling.apps.common import (
 _MOST = 1000
 
 
-def _hits(state: State, query: str, max_price: float) -> list[Found]:
-    """Return the matching products, cheapest first."""
-    found = [
-        (price, product)
-        for product, price in state["catalog"].items()
-        if price <= max_price * 100 and matches(query, product)
-    ]
-    return [{"product": product, "price": money(price)} for price, product in sorted(found)]
-
-
 def _existing_order(state: State, order_id: int) -> dict[str, Any]:
     order = state["orders"].get(str(order_id))
     if order is None:
@@ -63,9 +53,13 @@ class Shop:
             max_price: highest price, in dollars.
         """
         cents(max_price)
-        hits = _hits(self.shop, query, max_price)
-        require(bool(hits), f"No product matches {query!r} for at most {max_price:g} dollars.")
-        return first_and_others(hits)
+        found = sorted(
+            (price, product)
+            for product, price in self.shop["catalog"].items()
+            if price <= max_price * 100 and matches(query, product)
+        )
+        require(bool(found), f"No product matches {query!r} for at most {max_price:g} dollars.")
+        return first_and_others([{"product": product, "price": money(price)} for price, product in found])
 
     def add_to_cart(self, product: Text, quantity: Annotated[int, Field(ge=1, le=_MOST)]) -> Found:
         """Put a product into the cart.

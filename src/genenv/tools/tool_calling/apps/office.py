@@ -32,17 +32,11 @@ from genenv.tools.tool_calling.apps.common import (
 _OPENS, _CLOSES = minutes_of("08:00"), minutes_of("20:00")
 
 
-def _earliest(state: State, title: str) -> dict[str, Any] | None:
+def _event(state: State, title: str) -> dict[str, Any]:
     """Return the earliest event with a title, ignoring case."""
     same = [event for event in state["events"] if event["title"].casefold() == title.casefold()]
-    return min(same, key=lambda event: (event["date"], event["start"], event["minutes"]), default=None)
-
-
-def _event(state: State, title: str) -> dict[str, Any]:
-    event = _earliest(state, title)
-    if event is None:
-        raise ValueError(f"There is no event called {title!r}.")
-    return event
+    require(bool(same), f"There is no event called {title!r}.")
+    return min(same, key=lambda event: (event["date"], event["start"], event["minutes"]))
 
 
 def _span(event: dict[str, Any], date: str) -> tuple[int, int]:
@@ -223,15 +217,6 @@ class Contacts:
 Color = Literal["red", "yellow", "green"]
 
 
-def _hits(state: State, query: str) -> list[Found]:
-    """Return the matching messages that are not archived, by ascending number."""
-    return [
-        {"email_id": int(number), "sender": mail["sender"], "subject": mail["subject"], "body": mail["body"]}
-        for number, mail in sorted(state["inbox"].items(), key=lambda item: int(item[0]))
-        if not mail["archived"] and matches(query, mail["sender"], mail["subject"], mail["body"])
-    ]
-
-
 def _mail(state: State, email_id: int) -> dict[str, Any]:
     mail = state["inbox"].get(str(email_id))
     if mail is None:
@@ -261,7 +246,11 @@ class Email:
         Args:
             query: words that the email contains.
         """
-        hits = _hits(self.email, query)
+        hits = [
+            {"email_id": int(number), **{field: mail[field] for field in ("sender", "subject", "body")}}
+            for number, mail in sorted(self.email["inbox"].items(), key=lambda item: int(item[0]))
+            if not mail["archived"] and matches(query, mail["sender"], mail["subject"], mail["body"])
+        ]
         require(bool(hits), f"No email matches {query!r}.")
         return first_and_others(hits)
 
@@ -285,22 +274,6 @@ class Email:
         """
         _mail(self.email, email_id)["flag"] = color
         return {"email_id": email_id, "flag": color}
-
-
-def _matching_notes(state: State, query: str) -> list[Found]:
-    return [
-        {"title": title, "text": text}
-        for title, text in sorted(state["notes"].items())
-        if matches(query, title, text)
-    ]
-
-
-def _open_todos(state: State, item: str) -> list[dict[str, Any]]:
-    """Return the open to-dos with a name, most urgent first."""
-    same = (
-        todo for todo in state["todos"] if todo["item"].casefold() == item.casefold() and not todo["done"]
-    )
-    return sorted(same, key=lambda todo: todo["due"])
 
 
 class Notes:
@@ -346,7 +319,8 @@ class Notes:
         Args:
             query: words that the note contains.
         """
-        hits = _matching_notes(self.notes, query)
+        notes = sorted(self.notes["notes"].items())
+        hits = [{"title": title, "text": text} for title, text in notes if matches(query, title, text)]
         require(bool(hits), f"No note matches {query!r}.")
         return first_and_others(hits)
 
@@ -366,8 +340,9 @@ class Notes:
         Args:
             item: what was to do.
         """
-        todos = _open_todos(self.notes, item)
-        if not todos:
-            raise ValueError(f"There is no open to-do {item!r}.")
-        todos[0]["done"] = True
-        return {"item": todos[0]["item"], "status": "done"}
+        is_open = [todo for todo in self.notes["todos"] if not todo["done"]]
+        same = [todo for todo in is_open if todo["item"].casefold() == item.casefold()]
+        require(bool(same), f"There is no open to-do {item!r}.")
+        todo = min(same, key=lambda todo: todo["due"])
+        todo["done"] = True
+        return {"item": todo["item"], "status": "done"}
