@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from genenv.environments.household.engine import Game, Play
-from genenv.environments.household.layout import ABLE, all_places, compile_layout, is_held_out
+from genenv.environments.household.layout import ABLE, all_places, is_held_out
 from genenv.environments.household.planning import askable_steps, good_commands, plan
 from genenv.environments.household.spec import (
     BLANK,
@@ -20,9 +20,9 @@ from genenv.environments.household.spec import (
     HouseholdSpec,
     filled,
     goal_of,
-    layout_of,
     lines,
     read_place,
+    world_of,
 )
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
@@ -63,7 +63,7 @@ def build(
     order = list(range(2 + len(spec.others)))
     rng.shuffle(order)
     try:
-        world = compile_layout(layout_of(spec, order))
+        world = world_of(spec, order)
     except ValueError as error:
         return Rejection(RejectReason.EXECUTION, f"There is no such room: {error}.")
     game = Game(world)
@@ -113,7 +113,7 @@ def game_of(task: Task) -> Game:
 
 @functools.lru_cache(maxsize=256)
 def _game(spec: str, order: tuple[int, ...]) -> Game:
-    return Game(compile_layout(layout_of(HouseholdSpec.model_validate_json(spec), list(order))))
+    return Game(world_of(HouseholdSpec.model_validate_json(spec), order))
 
 
 def _misdescribed(spec: HouseholdSpec) -> Rejection | None:

@@ -16,16 +16,14 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from genenv.environments.common import closed_object
-from genenv.environments.household.engine import APPLIANCE
+from genenv.environments.household.engine import APPLIANCE, World
 from genenv.environments.household.layout import (
     CAN_CONTAIN,
     LAMP_PLACES,
     LAMPS,
     OPENABLE,
     TASKS,
-    Layout,
-    Receptacle,
-    Thing,
+    compile_room,
     goal_groups,
     goals_of,
     lamp_of,
@@ -238,19 +236,15 @@ def goal_of(spec: HouseholdSpec) -> str:
     return next((thing for thing in held if thing.endswith("Lamp")), "DeskLamp")
 
 
-def layout_of(spec: HouseholdSpec, order: list[int]) -> Layout:
-    """Return the layout of a spec with its places in the given order (indices into `lines`)."""
+def world_of(spec: HouseholdSpec, order: Sequence[int]) -> World:
+    """Return the game of a spec with its places in the given order (indices into `lines`).
+
+    Raises:
+        ValueError: the room is impossible.
+    """
     written = [read_place(line) for line in lines(spec)]
-    receptacles = tuple(Receptacle(type=written[i][0], closed=written[i][1]) for i in order)
-    things = tuple(Thing(type=kind, at=at) for at, i in enumerate(order) for kind in written[i][2])
-    return Layout(
-        task=TASKS[spec.task],
-        target=spec.target,
-        goal=goal_of(spec),
-        receptacles=receptacles,
-        things=things,
-        wording=spec.wording,
-    )
+    room = [written[i] for i in order]
+    return compile_room(TASKS[spec.task], spec.target, goal_of(spec), room, spec.wording)
 
 
 BLANK = re.compile(r"<(object|place|lamp)>")
