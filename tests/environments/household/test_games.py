@@ -12,9 +12,8 @@ import pytest
 
 alfworld = pytest.importorskip("alfworld", reason="alfworld is not installed: pip install --no-deps alfworld")
 
-from genenv.environments.household.build import game_of  # noqa: E402
 from genenv.environments.household.engine import APPLIANCE, NOTHING, Game, Play, TaskType, World  # noqa: E402  # noqa: E402
-from genenv.environments.household.environment import Household  # noqa: E402
+from genenv.environments.household.environment import Household, game_of  # noqa: E402
 from genenv.environments.household.layout import (  # noqa: E402
     CAN_CONTAIN,
     CLEANABLE,
