@@ -23,8 +23,7 @@ from typing import Any
 
 from official import package
 
-from genenv.benchmarks.alfworld.benchmark import AlfWorld, AlfWorldConfig
-from genenv.benchmarks.alfworld.games import Trial, load_trials
+from genenv.benchmarks.alfworld import AlfWorld, AlfWorldConfig, Trial, load_trials
 from genenv.environments.household.engine import NOTHING, Play, World
 from genenv.environments.household.planning import plan_from
 from genenv.evaluation.base import Item

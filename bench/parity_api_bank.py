@@ -22,7 +22,7 @@ from official import checked_out, run_file
 from toolrl_official import FILES, kinds_of_reply, official_verdicts
 
 from genenv.benchmarks.api_bank import ApiBank, ApiBankConfig
-from genenv.benchmarks.api_bank.authors import request_in, rouge_l
+from genenv.benchmarks.api_bank.benchmark import request_in, rouge_l
 from genenv.evaluation.base import Item
 from genenv.evaluation.data import DataFolder
 

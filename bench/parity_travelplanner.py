@@ -35,7 +35,7 @@ from typing import Any, get_args
 from travelplanner_official import Official, official_query
 
 from genenv.benchmarks.travelplanner import TravelPlanner
-from genenv.benchmarks.travelplanner.prompts import prompt
+from genenv.benchmarks.travelplanner.benchmark import prompt
 from genenv.benchmarks.travelplanner.replies import plan_of
 from genenv.environments.travel.constraints import COMMONSENSE, HARD, score
 from genenv.environments.travel.query import HouseRule, Query, RoomType, Transport

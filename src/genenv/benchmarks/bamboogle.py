@@ -333,7 +333,7 @@ class Bamboogle(PlainBenchmark):
             raise UsageError(f"bamboogle has no split {split!r}; leave it out")
         if self.settings.mode == "search":
             self._index()
-        items = _read(data)
+        items = data.entries(MAIN, lambda _, entry: _item(entry))
         _check_copies(data, [item.data for item in items])
         return items
 
@@ -405,10 +405,6 @@ class Bamboogle(PlainBenchmark):
         if self.judge is not None:
             found["judge"] = {"prompt_version": JUDGE_PROMPT_VERSION, **self.judge.describe()}
         return found
-
-
-def _read(data: DataFolder) -> list[Item]:
-    return data.entries(MAIN, lambda _, entry: _item(entry))
 
 
 def _item(entry: Any) -> Item:  # noqa: ANN401

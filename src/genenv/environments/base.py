@@ -268,22 +268,12 @@ class HasEdits(Protocol):
         ...
 
 
-class EnvironmentWrapper:
-    """Base class of wrappers: an environment that passes every call on to another environment.
-
-    A subclass overrides single methods, or `call`, which all of them use.
-
-    Args:
-        env: the environment to wrap.
-    """
-
-    def __init__(self, env: Environment) -> None:
-        self.inner = env
-        self.name, self.spec, self.config = env.name, env.spec, env.config
+class ForwardingEnvironment:
+    """Base class of an environment that passes every call on, by one method: `call`."""
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the method has it
-        """Call a method of the wrapped environment."""
-        return getattr(self.inner, method)(*args, **kwargs)
+        """Call a method of another environment."""
+        raise NotImplementedError
 
     def seeds(self) -> Sequence[Seed]:
         """See `Environment`."""
@@ -334,6 +324,24 @@ class EnvironmentWrapper:
     def surface(self, task: Task) -> str:
         """See `Environment`."""
         return self.call("surface", task)
+
+
+class EnvironmentWrapper(ForwardingEnvironment):
+    """Base class of wrappers: an environment that passes every call on to another environment.
+
+    A subclass overrides single methods, or `call`, which all of them use.
+
+    Args:
+        env: the environment to wrap.
+    """
+
+    def __init__(self, env: Environment) -> None:
+        self.inner = env
+        self.name, self.spec, self.config = env.name, env.spec, env.config
+
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as of the base class
+        """Call a method of the wrapped environment."""
+        return getattr(self.inner, method)(*args, **kwargs)
 
     @property
     def edits(self) -> bool:

@@ -43,6 +43,11 @@ def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
     return f"It solves {', '.join([f'{profile.overall:.0%} now', *parts])}.\n"
 
 
+def tenth(rate: float | None) -> str:
+    """Return a success rate as one digit of tenths, or `-` for None: prompts of very small simulators."""
+    return "-" if rate is None else str(min(9, int(rate * 10)))
+
+
 def request(
     system: str, example: JsonObject, profile: Profile, skills: tuple[str, ...], *, thing: str
 ) -> tuple[Message, Message]:

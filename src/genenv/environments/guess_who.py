@@ -33,6 +33,7 @@ from genenv.environments.common import (
     closed_object,
     held_out_tasks,
     seeds_of,
+    tenth,
 )
 from genenv.settings import Settings
 from genenv.types import (
@@ -349,8 +350,7 @@ class GuessWho(QuestionEnvironment):
         """Return the target and the success rates overall and by number of persons, one digit each."""
         least, most = self.settings.persons
         rates = [profile.overall, *(profile.success.get(f"persons:{n}") for n in range(least, most + 1))]
-        tenths = "".join("-" if rate is None else str(min(9, int(rate * 10))) for rate in rates)
-        return f"{target * 100:.0f} {tenths}"
+        return f"{target * 100:.0f} {''.join(map(tenth, rates))}"
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
         """Return a random game of the seed's size or of a size beside it."""

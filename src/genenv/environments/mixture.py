@@ -39,7 +39,7 @@ from genenv.environments import (
     is_folder,
     load_environment,
 )
-from genenv.environments.base import Environment, Episode, HasParameters, Options
+from genenv.environments.base import Environment, ForwardingEnvironment, HasParameters, Options
 from genenv.environments.common import parsed_spec
 from genenv.errors import UsageError, unknown_name
 from genenv.settings import Settings, allowed, is_place
@@ -52,7 +52,6 @@ from genenv.types import (
     RejectReason,
     Seed,
     Task,
-    Verdict,
 )
 
 NAME = "mixture"
@@ -242,8 +241,11 @@ class _Member:
         return Profile(success=success, attempts=attempts, overall=profile.success.get(self.name))
 
 
-class Mixture:
+class Mixture(ForwardingEnvironment):
     """Several environments as one; implements `Environment`, and `HasParameters` if all members do.
+
+    What is asked about a seed or a task is answered by its member. So specs are written bare, and no task may
+    resemble a held-out one of another member.
 
     Args:
         settings: see `MixtureConfig`.
@@ -354,20 +356,12 @@ class Mixture:
 
     # the simulator
 
-    def spec_schema(self, seed: Seed) -> JsonObject:
-        """Return the schema of the seed's member: specs are written bare."""
-        member, own = self._of(seed)
-        return member.env.spec_schema(own)
-
-    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """Return the prompt of the seed's member, with the agent's success rates there."""
-        member, own = self._of(seed)
-        return member.env.simulator_messages(own, member.own_profile(profile), target)
-
-    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """Return a spec of the seed's member."""
-        member, own = self._of(seed)
-        return member.env.variation(own, rng)
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as of the base class
+        """Call a method of the member of a seed or a task, with its own seed or task, and success rates."""
+        about, *rest = args
+        member, own = self._of(about) if isinstance(about, Seed) else self._in(about)
+        rest = [member.own_profile(one) if isinstance(one, Profile) else one for one in rest]
+        return getattr(member.env, method)(own, *rest, **kwargs)
 
     @property
     def parameters(self) -> type[BaseModel]:
@@ -386,13 +380,11 @@ class Mixture:
 
     def parameter_options(self, seed: Seed) -> Options:
         """See `HasParameters`."""
-        member, own = self._of(seed)
-        return cast(HasParameters, member.env).parameter_options(own)
+        return self.call("parameter_options", seed)
 
     def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
         """See `HasParameters`."""
-        member, own = self._of(seed)
-        return cast(HasParameters, member.env).parameter_messages(own, member.own_profile(profile), target)
+        return self.call("parameter_messages", seed, profile, target)
 
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
         """See `HasParameters`."""
@@ -428,36 +420,6 @@ class Mixture:
             own, task_id=member.own_id(task_id), lineage=member.own_lineage(lineage), rng=rng
         )
         return member.task(built, task_id=task_id, lineage=lineage) if isinstance(built, Task) else built
-
-    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """Run the checks of the task's member."""
-        member, own = self._in(task)
-        return member.env.audit(own, rng)
-
-    def episode(self, task: Task) -> Episode:
-        """Return an episode of the task's member."""
-        member, own = self._in(task)
-        return member.env.episode(own)
-
-    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Grade a rollout by the checker of the task's member."""
-        member, own = self._in(task)
-        return member.env.check(own, replies)
-
-    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """Return random replies of the task's member."""
-        member, own = self._in(task)
-        return member.env.random_replies(own, rng)
-
-    def steps(self, task: Task) -> int:
-        """Return the length of the solution in the steps of the task's member."""
-        member, own = self._in(task)
-        return member.env.steps(own)
-
-    def surface(self, task: Task) -> str:
-        """Return the text of the task's member: no task may resemble a held-out one of another member."""
-        member, own = self._in(task)
-        return member.env.surface(own)
 
     def findings(self) -> Iterator[Any]:
         """Yield the findings of `genenv check` that are specific to members."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from genenv.benchmarks.alfworld.games import TYPES
+from genenv.benchmarks.alfworld import TYPES
 from genenv.errors import ContextOverflow
 from genenv.evaluation.data import DataFolder
 from recited import Recited

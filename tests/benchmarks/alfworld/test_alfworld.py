@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genenv.benchmarks.alfworld import AlfWorld
-from genenv.benchmarks.alfworld.benchmark import AlfWorldConfig, command_of
-from genenv.benchmarks.alfworld.games import TYPES, load_trials, numbered, read_world
+from genenv.benchmarks.alfworld import (
+    TYPES,
+    AlfWorld,
+    AlfWorldConfig,
+    command_of,
+    load_trials,
+    numbered,
+    read_world,
+)
 from genenv.environments.household.engine import NOTHING, Game
 from genenv.environments.household.planning import plan_from
 from genenv.errors import ContextOverflow, DataError

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from genenv.benchmarks.api_bank import ApiBank, ApiBankConfig
-from genenv.benchmarks.api_bank.authors import request_in
+from genenv.benchmarks.api_bank.benchmark import request_in
 from genenv.benchmarks.api_bank.questions import Call
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.base import Grade, Item

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genenv.benchmarks.api_bank import ApiBank, ApiBankConfig
-from genenv.benchmarks.api_bank.authors import rouge_l
+from genenv.benchmarks.api_bank.benchmark import rouge_l
 from genenv.benchmarks.api_bank.questions import Call, Declared, Question, declared_in, same_value
 from genenv.chat.assistant import Reply, ToolCall
 from genenv.chat.reasoning import without_thoughts

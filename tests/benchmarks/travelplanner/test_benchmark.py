@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from genenv.benchmarks.travelplanner import TravelPlanner
-from genenv.benchmarks.travelplanner.prompts import TravelPlannerSettings, prompt
+from genenv.benchmarks.travelplanner.benchmark import TravelPlannerSettings, prompt
 from genenv.benchmarks.travelplanner.replies import plan_of
 from genenv.chat.assistant import Reply
 from genenv.environments.travel.query import FIELDS

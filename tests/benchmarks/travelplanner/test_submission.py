@@ -8,7 +8,7 @@ import json
 import pytest
 
 from genenv.benchmarks.travelplanner import TravelPlanner
-from genenv.benchmarks.travelplanner.prompts import AUTHORS_FILE, TravelPlannerSettings, prompt
+from genenv.benchmarks.travelplanner.benchmark import AUTHORS_FILE, TravelPlannerSettings, prompt
 from genenv.errors import DataError
 from genenv.evaluation.data import DataFolder, known_hashes
 from genenv.evaluation.results import Record

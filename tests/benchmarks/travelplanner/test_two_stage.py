@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from genenv.benchmarks.travelplanner import TravelPlanner
-from genenv.benchmarks.travelplanner.prompts import TravelPlannerSettings
+from genenv.benchmarks.travelplanner.benchmark import TravelPlannerSettings
 from genenv.benchmarks.travelplanner.two_stage import Refused, table
 from genenv.chat.assistant import Reply
 from genenv.errors import ContextOverflow, DataError

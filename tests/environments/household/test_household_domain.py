@@ -18,17 +18,16 @@ pytest.importorskip("alfworld", reason="alfworld is not installed: pip install -
 from genenv.backends.scripted import ScriptedSampler
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.environments.base import OutOfTurns
-from genenv.environments.household.build import game_of
-from genenv.environments.household.check import check_by_facts, nearer
 from genenv.environments.household.engine import read_command
-from genenv.environments.household.environment import Household
+from genenv.environments.household.environment import Household, check_by_facts, game_of, nearer
 from genenv.environments.household.layout import LAMPS
 from genenv.environments.household.planning import askable_steps
-from genenv.environments.household.seeds import held_out_specs, offered_for
 from genenv.environments.household.spec import (
     HouseholdConfig,
     HouseholdSpec,
+    held_out_specs,
     lines,
+    offered_for,
     read_place,
     wording_pattern,
     write_place,
@@ -404,7 +403,7 @@ def test_the_right_next_commands_are_those_after_which_the_way_is_shorter():
         now = game.start()
         for command in task.payload["played"]:
             now.step(command)
-        shorter = [command for command in now.admissible if nearer(task, game, command)]
+        shorter = [command for command in now.admissible if nearer(task, command)]
         assert shorter == list(task.payload["right"])
         assert task.oracle[0] in shorter
 

@@ -19,8 +19,8 @@ from genenv.environments import load_environment
 from genenv.environments.base import Environment, OutOfTurns
 from genenv.environments.multihop_qa.environment import MultihopQA
 from genenv.environments.multihop_qa.search import NOTHING
-from genenv.environments.multihop_qa.seeds import spec_of
 from genenv.environments.multihop_qa.spec import MultihopConfig, QuestionSpec
+from genenv.environments.multihop_qa.world import spec_of
 from genenv.errors import UsageError
 from genenv.gate.gate import HELD_OUT_SIMILARITY, Gate, base_tasks
 from genenv.gate.novelty import Archive

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from genenv.environments.programs.environment import Programs
-from genenv.environments.programs.spec import (
+from genenv.environments.programs.environment import (
     CHANGES,
     OPERATIONS,
     OTHER_LETTERS,
     PICKS,
+    Programs,
     ProgramsConfig,
     ProgramSpec,
     holds,

@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Iterator
 
-from genenv.environments.travel.build import query_of
+from genenv.environments.travel.environment import query_of
 from genenv.environments.travel.sandbox import CUISINES, sandbox
 from genenv.environments.travel.seeds import Atlas, bare
 from genenv.environments.travel.solver import Solution, solve

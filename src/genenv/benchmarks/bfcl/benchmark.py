@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, cast
 from pydantic import BaseModel, Field
 
 from genenv.benchmarks.bfcl.data import (
+    COLLECTIONS,
     INSTALL,
     LONG_CONTEXT,
     SPLITS,
@@ -20,7 +21,6 @@ from genenv.benchmarks.bfcl.data import (
     Conversation,
     MemoryTask,
     Question,
-    categories_of,
     data_folder,
     items_of,
     version,
@@ -94,7 +94,8 @@ class Bfcl(PlainBenchmark):
         if self.settings.protocol == "genenv":
             items = list(_turn_by_turn(files, split))
         else:
-            items = [item for category in categories_of(split) for item in items_of(files, category)]
+            categories = COLLECTIONS.get(split, (split,))
+            items = [item for category in categories for item in items_of(files, category)]
         worker().check()
         if any(isinstance(item.data, MemoryTask) for item in items) and (problem := _memory_problem()):
             raise UsageError(f"the memory categories of BFCL cannot be asked ({problem}): {INSTALL}")

@@ -87,11 +87,6 @@ SPLITS: Mapping[str, str] = {
 }
 
 
-def categories_of(split: str) -> tuple[str, ...]:
-    """Return the categories of a split."""
-    return COLLECTIONS.get(split, (split,))
-
-
 def checks_calls(category: str) -> bool:
     """Return whether calls are compared; (ir)relevance only tests whether there are any."""
     return "relevance" not in category

@@ -22,8 +22,8 @@ the memory that it leaves, so runs cannot mix their memories.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from genenv.benchmarks.bfcl.data import Conversation, MemoryTask, Messages, prompts
 from genenv.benchmarks.bfcl.single_turn import (
@@ -45,12 +45,8 @@ Turns = list[list[list[str]]]
 """Calls as text, by turn and step."""
 
 
-class Executor(Protocol):
-    """Executes a conversation's calls and keeps their effects. Implemented by `World` and `_MemoryWorld`."""
-
-    def run(self, calls: Sequence[str]) -> list[str]:
-        """Execute calls in order, and return the result of each as text."""
-        ...
+Execute = Callable[[Sequence[str]], list[str]]
+"""Executes a conversation's calls in order, keeps their effects, and returns the result of each as text."""
 
 
 class World:
@@ -84,13 +80,13 @@ class World:
 
 async def ask_turns(conversation: Conversation, talk: Talk, *, native: bool, max_steps: int) -> Json:
     """Roll out a conversation; return `{"turns": [[["call(...)", ...], ...steps], ...turns]}`."""
-    world = World(conversation)
-    turns, _ = await hold(conversation, talk, world, native=native, max_steps=max_steps)
+    execute = World(conversation).run
+    turns, _ = await hold(conversation, talk, execute, native=native, max_steps=max_steps)
     return {"turns": turns}
 
 
 async def hold(
-    conversation: Conversation, talk: Talk, world: Executor, *, native: bool, max_steps: int
+    conversation: Conversation, talk: Talk, execute: Execute, *, native: bool, max_steps: int
 ) -> tuple[Turns, str | None]:
     """Roll out a conversation whose calls are executed.
 
@@ -105,9 +101,9 @@ async def hold(
     for index in range(len(conversation.turns)):
         messages = form.opened(messages, index)
         if conversation.only is not None and index < conversation.only:
-            messages += form.shown_calls(conversation.truth[index], world)
+            messages += form.shown_calls(conversation.truth[index], execute)
             continue
-        steps, last = await _turn(form, talk, world, messages, max_steps)
+        steps, last = await _turn(form, talk, execute, messages, max_steps)
         turns.append(steps)
         said = None if last is None else form.answer(last)
         if last is None or index == conversation.only:
@@ -158,7 +154,7 @@ def _lists(value: Any) -> bool:  # noqa: ANN401
 
 
 async def _turn(
-    form: _Form, talk: Talk, world: Executor, messages: list[ChatMessage], max_steps: int
+    form: _Form, talk: Talk, execute: Execute, messages: list[ChatMessage], max_steps: int
 ) -> tuple[list[list[str]], Reply | None]:
     """Return the calls of a turn's steps and the reply that ended it, or None if too many steps did.
 
@@ -172,7 +168,7 @@ async def _turn(
         if not calls:
             return steps, reply
         steps.append(calls)
-        messages += form.results(reply, calls, world.run(calls))
+        messages += form.results(reply, calls, execute(calls))
         if len(steps) > max_steps:
             return steps, None
 
@@ -206,15 +202,15 @@ class _Form(ABC):
         """Return the calls' results as messages."""
 
     @abstractmethod
-    def reply_with(self, calls: Sequence[str], world: Executor) -> Reply:
+    def reply_with(self, calls: Sequence[str]) -> Reply:
         """Return a reply that makes these calls."""
 
-    def shown_calls(self, calls: Sequence[str], world: Executor) -> list[ChatMessage]:
+    def shown_calls(self, calls: Sequence[str], execute: Execute) -> list[ChatMessage]:
         """Execute calls, and return the messages that would result if the model had made them."""
         if not calls:
             return []
-        reply = self.reply_with(calls, world)
-        return [self.message(reply), *self.results(reply, calls, world.run(calls))]
+        reply = self.reply_with(calls)
+        return [self.message(reply), *self.results(reply, calls, execute(calls))]
 
 
 class _Text(_Form):
@@ -251,7 +247,7 @@ class _Text(_Form):
         ]
         return [{"role": "user", "content": repr(told)}]
 
-    def reply_with(self, calls: Sequence[str], world: Executor) -> Reply:
+    def reply_with(self, calls: Sequence[str]) -> Reply:
         return Reply(text=f"[{', '.join(calls)}]")
 
 
@@ -287,7 +283,7 @@ class _Native(_Form):
             for index, (call, result) in enumerate(zip(reply.calls, results, strict=True))
         ]
 
-    def reply_with(self, calls: Sequence[str], world: Executor) -> Reply:
+    def reply_with(self, calls: Sequence[str]) -> Reply:
         named = [named_arguments(call, self.conversation) for call in calls]
         return Reply(text="", calls=tuple(ToolCall(name=name, arguments=words) for name, words in named))
 
@@ -350,7 +346,7 @@ async def ask_about_memory(
     """
     world = _MemoryWorld(task, memory)
     conversation = _memory_conversation(task, memory)
-    turns, said = await hold(conversation, talk, world, native=native, max_steps=max_steps)
+    turns, said = await hold(conversation, talk, world.run, native=native, max_steps=max_steps)
     if task.possible:
         return {"turns": turns, "said": said}
     return {"turns": turns, "said": said, "memory": world.memory}

@@ -123,16 +123,12 @@ async def ask_question(question: Question, talk: Talk, *, native: bool) -> Json:
     """Ask once; return `{"text": ...}`, or `{"calls": [{"name", "arguments"}]}` in native mode."""
     functions = shown(question.functions, question.category)
     if native:
-        return native_answer(await talk(question.messages, tools=tools(functions)))
+        reply = await talk(question.messages, tools=tools(functions))
+        return {"calls": [{"name": call.name, "arguments": call.arguments} for call in reply.calls]}
     if question.prompt_format:
         functions = shown(functions, question.category)  # the hint twice, as officially
     reply = await talk(with_system_prompt(question.messages, functions, question.prompt_format))
     return {"text": without_thinking(reply)}
-
-
-def native_answer(reply: Reply) -> Json:
-    """Return the calls of a reply as JSON."""
-    return {"calls": [{"name": call.name, "arguments": call.arguments} for call in reply.calls]}
 
 
 def without_thinking(reply: Reply) -> str:

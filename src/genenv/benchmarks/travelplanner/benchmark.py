@@ -18,29 +18,207 @@ constraints, and as many hard ones as its query requests:
 
 Hard constraints count as met only in plans that are complete and within the sandbox. The headline is the mean
 of the two micro and the two macro rates, as GenEnv (arXiv:2512.19682) reports the benchmark.
+
+As in the authors' prompts (`agents/prompts.py` of OSU-NLP-Group/TravelPlanner, `PLANNER_INSTRUCTION` and
+`COT_PLANNER_INSTRUCTION`) there is one message: the task, an example, the given information, the query.
+genenv's prompt has its own wording and an example with fictional cities. `form: json` asks for the form of
+submissions, which the authors derive from the plan with a second model; `form: text` asks for the authors'
+lines. The authors' prompt is not part of genenv: with `prompt: authors` it is parsed, not executed, from the
+authors' file among the data.
 """
 
 from __future__ import annotations
 
+import ast
+import json
 import math
+import string
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import ClassVar, Final, cast
+from typing import ClassVar, Final, Literal, cast
 
 from pydantic import BaseModel
 
-from genenv.benchmarks.travelplanner import prompts, two_stage
+from genenv.benchmarks.travelplanner import two_stage
 from genenv.benchmarks.travelplanner.loading import Question, read_questions
-from genenv.benchmarks.travelplanner.prompts import TravelPlannerSettings
 from genenv.benchmarks.travelplanner.replies import reading_of, submission
 from genenv.benchmarks.travelplanner.two_stage import Searches
 from genenv.chat.assistant import Talk
 from genenv.environments.travel.constraints import COMMONSENSE, HARD, Score, score
+from genenv.environments.travel.query import FIELDS
 from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.results import Record
+from genenv.settings import Settings
 from genenv.statistics import Figure, Part, rate, weighted
 from genenv.types import Json, JsonObject
+
+
+class TravelPlannerSettings(Settings, frozen=True):
+    """Settings of the TravelPlanner benchmark."""
+
+    mode: Literal["sole-planning", "two-stage"] = "sole-planning"
+    """`sole-planning` gives all information; in `two-stage` the model first searches for it with tools."""
+    strategy: Literal["direct", "cot"] = "direct"
+    """`direct` asks for the plan at once, `cot` for reasoning first: two of the authors' four strategies."""
+    form: Literal["json", "text"] = "json"
+    """`json` asks for the form of submissions, `text` for the authors' lines (`Breakfast: ...`)."""
+    prompt: Literal["ours", "authors"] = "ours"
+    """`authors` is their prompt, verbatim, from `travelplanner/prompts.py` of the data; it asks for lines."""
+
+
+NAMES: Mapping[str, str] = {
+    "current_city": "Current City",
+    **{field: field.capitalize() for field in FIELDS},
+}
+"""The name in the lines of `form: text`, by the key of the submission form; in order."""
+
+_TASK = (
+    "You are an experienced travel planner. Use the given information to answer the query with a detailed "
+    "plan that names flight numbers (such as F0123456), restaurants, attractions and accommodations. "
+    "Everything in the plan must come from the given information, and all of it should make sense. Keep "
+    "exactly to the format of the example. The symbol '-' says that something is not needed: in the example "
+    "nothing more is planned once the travelers are back in the city of departure. On a day with two cities "
+    "the current city names both, as in the example (from A to B)."
+)
+_DIVERSE = " Restaurants and attractions should not come twice."
+_QUERY = (
+    "Please plan a 3-day trip for two people from Alderbrook to Quillport, from March 8th to March 10th, "
+    "2022, with a budget of $2,100."
+)
+_ROOM = "Bright Loft near the Old Harbor, Quillport"
+_DAYS: tuple[tuple[str, ...], ...] = (
+    (
+        "from Alderbrook to Quillport",
+        "Flight Number: F0123456, from Alderbrook to Quillport, Departure Time: 06:15, Arrival Time: 08:05",
+        "The Copper Kettle, Quillport",
+        "Lighthouse Museum, Quillport;",
+        "Basil & Thyme, Quillport",
+        "Three Lanterns, Quillport",
+        _ROOM,
+    ),
+    (
+        "Quillport",
+        "-",
+        "Morning Glory Bakery, Quillport",
+        "Quillport Botanic Garden, Quillport;Pier Nine Aquarium, Quillport;",
+        "Saffron House, Quillport",
+        "Harbor Grill, Quillport",
+        _ROOM,
+    ),
+    (
+        "from Quillport to Alderbrook",
+        "Flight Number: F0123987, from Quillport to Alderbrook, Departure Time: 20:40, Arrival Time: 22:30",
+        "Cafe Marmalade, Quillport",
+        "Clock Tower Square, Quillport;",
+        "Noodle Corner, Quillport",
+        "-",
+        "-",
+    ),
+)
+"""The example's plan; fields are in the order of `NAMES`."""
+
+
+AUTHORS_FILE = "travelplanner/prompts.py"
+"""`agents/prompts.py` of the authors' repository, among the data."""
+_THEIRS = {"direct": "PLANNER_INSTRUCTION", "cot": "COT_PLANNER_INSTRUCTION"}
+_SEARCHING = "ZEROSHOT_REACT_INSTRUCTION"
+
+
+def _template(data: DataFolder, name: str, blanks: AbstractSet[str]) -> str:
+    """Return one of the authors' templates, which has exactly these fields.
+
+    Raises:
+        DataError: the authors' file is missing or changed, or lacks the template.
+    """
+    read = lambda: _checked(_text_named(name, data.read(AUTHORS_FILE)), blanks)  # noqa: E731
+    return data.reading(AUTHORS_FILE, name, read)
+
+
+def filled(template: str, blanks: Mapping[str, str]) -> str:
+    """Return a template with its fields filled."""
+    pieces = string.Formatter().parse(template)
+    return "".join(said + (blanks[blank] if blank is not None else "") for said, blank, _, _ in pieces)
+
+
+def _checked(template: str, wanted: AbstractSet[str]) -> str:
+    """Return a template unchanged, after checking its fields.
+
+    Raises:
+        ValueError: the fields are not exactly those wanted.
+    """
+    blanks = {blank for _, blank, _, _ in string.Formatter().parse(template) if blank is not None}
+    if blanks != wanted:
+        raise ValueError(
+            f"it has other blanks than {' and '.join(f'{{{one}}}' for one in sorted(wanted, reverse=True))}"
+        )
+    return template
+
+
+def _text_named(name: str, source: str) -> str:
+    """Return a string constant of Python source, found without executing the source.
+
+    Raises:
+        KeyError: there is no such constant.
+        ValueError: the source is not Python.
+    """
+    try:
+        statements = ast.parse(source).body
+    except (SyntaxError, RecursionError) as error:
+        raise ValueError("it is not Python") from error
+    for statement in statements:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=found)], value=ast.Constant(value=str(text))) if (
+                found == name
+            ):
+                return text
+            case _:
+                continue
+    raise KeyError(name)
+
+
+def prompt(question: Question, settings: TravelPlannerSettings) -> str:
+    """Return the message that asks for a plan."""
+    if question.split.template is not None:
+        return filled(question.split.template, {"text": question.information, "query": question.text})
+    thinks = settings.strategy == "cot"
+    parts = [
+        _TASK + (_DIVERSE if thinks else ""),
+        "***** Example *****",
+        f"Query: {_QUERY}",
+        f"Travel Plan:\n{_json_example() if settings.form == 'json' else _text_example()}",
+        "***** Example Ends *****",
+        "",
+        f"Given information: {question.information}",
+        f"Query: {question.text}",
+        _ending(settings, thinks=thinks),
+    ]
+    return "\n".join(parts)
+
+
+def _ending(settings: TravelPlannerSettings, *, thinks: bool) -> str:
+    what = "a JSON list, as in the example" if settings.form == "json" else "lines, as in the example"
+    if thinks:
+        return f"Think step by step first. Then write the travel plan as {what}.\nLet's think step by step."
+    return f"Answer with the travel plan alone: {what}.\nTravel Plan:"
+
+
+def _json_example() -> str:
+    days = [
+        json.dumps({"days": number, **dict(zip(NAMES, day, strict=True))})
+        for number, day in enumerate(_DAYS, 1)
+    ]
+    return "[" + ",\n".join(days) + "]"
+
+
+def _text_example() -> str:
+    days = [
+        "\n".join([f"Day {number}:", *map(": ".join, zip(NAMES.values(), day, strict=True))])
+        for number, day in enumerate(_DAYS, 1)
+    ]
+    return "\n\n".join(days)
+
 
 OFFICIAL = "OSU-NLP-Group/TravelPlanner da7c1d4, 2025-06-15"
 """The commit whose rules these are; its evaluators were last changed on 2024-12-11."""
@@ -58,7 +236,7 @@ class TravelPlanner(PlainBenchmark):
 
     name: ClassVar[str] = "travelplanner"
     config: ClassVar[type[BaseModel]] = TravelPlannerSettings
-    prompt_version: ClassVar[str] = prompts.VERSION
+    prompt_version: ClassVar[str] = "1"
     splits: ClassVar[Mapping[str, str]] = {
         "validation": "180 queries, 20 of each level and length: what is reported",
         "train": "45 queries, 5 of each level and length, with plans by people",
@@ -76,10 +254,11 @@ class TravelPlanner(PlainBenchmark):
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
         """Return the queries of a split, in the order of its file."""
         theirs = self.settings.prompt == "authors"
-        template = prompts.authors_template(data, self.settings) if theirs else None
-        two_stage = self.settings.mode == "two-stage"
-        searching = prompts.authors_searching(data) if theirs and two_stage else None
-        questions = read_questions(data, split, template, searching=searching, two_stage=two_stage)
+        planning = _THEIRS[self.settings.strategy]
+        template = _template(data, planning, {"text", "query"}) if theirs else None
+        whole = self.settings.mode == "two-stage"
+        searching = _template(data, _SEARCHING, {"query", "scratchpad"}) if theirs and whole else None
+        questions = read_questions(data, split, template, searching=searching, two_stage=whole)
         return [
             Item(
                 id=f"{split}-{number:03}",
@@ -102,7 +281,7 @@ class TravelPlanner(PlainBenchmark):
         searches = _question(item).split.searches
         if searches is not None:
             return await self._agent(_question(item), searches).run(talk)
-        content = prompts.prompt(_question(item), self.settings)
+        content = prompt(_question(item), self.settings)
         reply = await talk([{"role": "user", "content": content}])
         return reply.text
 
@@ -111,11 +290,11 @@ class TravelPlanner(PlainBenchmark):
 
         def step(query: str, done: str) -> str:
             if theirs is None:
-                return two_stage.instruction(query, done)
-            return prompts.filled(theirs, {"query": query, "scratchpad": done})
+                return f"{two_stage.INSTRUCTION}{query}{done}"
+            return filled(theirs, {"query": query, "scratchpad": done})
 
         def planning(notebook: str, query: str) -> str:
-            return prompts.prompt(replace(question, information=notebook, text=query), self.settings)
+            return prompt(replace(question, information=notebook, text=query), self.settings)
 
         return two_stage.Agent(query=question.text, searches=searches, prompt=step, planning=planning)
 
@@ -152,12 +331,16 @@ class TravelPlanner(PlainBenchmark):
 
     def describe(self) -> JsonObject:
         """Return the mode, the prompt, the parser and the constraints."""
+        settings, named = self.settings, f"genenv's, version {self.prompt_version}"
+        named += f", {settings.strategy}, {settings.form}"
+        if settings.prompt == "authors":
+            named = f"the authors', {_THEIRS[settings.strategy]} of agents/prompts.py"
         return {
-            "mode": self.settings.mode,
-            "prompt": prompts.described(self.settings),
+            "mode": settings.mode,
+            "prompt": named,
             "plans_read_by": f"code, version {READER} (the authors: GPT-4)",
             "rules_of": OFFICIAL,
-            "flights": "all" if self.settings.mode == "two-stage" else "those of the reference information",
+            "flights": "all" if settings.mode == "two-stage" else "those of the reference information",
             "constraints": [*COMMONSENSE, *HARD],
         }
 

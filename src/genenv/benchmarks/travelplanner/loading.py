@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
-from genenv.benchmarks.travelplanner.places import Places
+from genenv.benchmarks.travelplanner.entries import Places
 from genenv.benchmarks.travelplanner.two_stage import Searches
 from genenv.environments.travel.database import FILES, BadRow, Database, Flight, read_database, rows
 from genenv.environments.travel.query import HouseRule, Query, RoomType, Transport, benchmark_query

@@ -18,9 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 
-from genenv.benchmarks.travelplanner.entries import KEYS, MAX_TEXT, normalized
+from genenv.benchmarks.travelplanner.entries import KEYS, MAX_TEXT, Places, normalized
 from genenv.benchmarks.travelplanner.loading import Question
-from genenv.benchmarks.travelplanner.places import Places
 from genenv.benchmarks.travelplanner.values import Unread, values
 from genenv.environments.travel.query import Plan
 from genenv.types import Json

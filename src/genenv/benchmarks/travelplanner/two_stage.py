@@ -181,7 +181,7 @@ _VALID = (
     "GoogleDistanceMatrix[Origin, Destination, Mode], AccommodationSearch[City], RestaurantSearch[City], "
     "AttractionSearch[City], CitySearch[State], NotebookWrite[Short Description] and Planner[Query]."
 )
-_INSTRUCTION = (
+INSTRUCTION = (
     "Collect the information that a travel plan for the query at the end needs: transportation, restaurants, "
     "attractions and accommodations. Take turns of 'Thought', 'Action' and 'Observation'. A thought reasons "
     "about what is known; an action is one of these calls and nothing else, on one line:\n"
@@ -197,11 +197,6 @@ _INSTRUCTION = (
     "Query: "
 )
 """genenv's prompt for a step, up to the query and the steps so far."""
-
-
-def instruction(query: str, done: str) -> str:
-    """Return genenv's prompt for a step."""
-    return f"{_INSTRUCTION}{query}{done}"
 
 
 @dataclass(kw_only=True)

@@ -179,6 +179,8 @@ class InvertedPendulum(GymnasiumSystem):
     job = "Balance the pole near the middle of the rail."
     env_id = "InvertedPendulum-v5"
     steps = 200
+    costs: ClassVar[tuple[float, ...]] = (1, 10, 0.1, 0.1)
+    """Weights of the squared numbers of the state, for the controllers."""
     parameters: ClassVar = {
         "hold": Parameter(tuple(range(30, 171, 20)), 1, 190, "steps in a row at the goal"),
         "width": Parameter(even(0.8, 0.1), 0.005, 1, "largest distance from the middle at the goal, m"),
@@ -221,18 +223,19 @@ class InvertedPendulum(GymnasiumSystem):
 
     def controllers(self, physics: Physics) -> Iterator[Controller]:
         """Yield linear controllers, of a weak and of a strong action."""
+        upright = (0,) * len(self.costs)
         for action_cost in (1.0, 0.01):
-            yield from self.linear_controllers(physics, (0, 0, 0, 0), (1, 10, 0.1, 0.1), action_cost)
+            yield from self.linear_controllers(physics, upright, self.costs, action_cost)
 
 
-class InvertedDoublePendulum(GymnasiumSystem):
+class InvertedDoublePendulum(InvertedPendulum):
     """Balance two poles, one on top of the other: Gymnasium's InvertedDoublePendulum-v5, for 10 seconds."""
 
     name = "inverted_double_pendulum"
     job = "Balance the two poles, one on top of the other, near the middle of the rail."
     env_id = "InvertedDoublePendulum-v5"
     rewards = (0.0, 10.0)
-    steps = 200
+    costs = (1, 10, 10, 0.1, 0.1, 0.1)
     parameters: ClassVar = {
         "hold": Parameter(tuple(range(30, 171, 20)), 1, 190, "steps in a row at the goal"),
         "width": Parameter(even(0.8, 0.1), 0.005, 1, "largest distance from the middle at the goal, m"),
@@ -264,20 +267,10 @@ class InvertedDoublePendulum(GymnasiumSystem):
         angles = (rng.uniform(-physics["tilt"], physics["tilt"]) for _ in range(2))
         return x, *angles, *speeds
 
-    def reached(self, state: State, physics: Physics, xp: Any) -> Number:  # noqa: ANN401
-        """See `System`."""
-        return (abs(state[0]) <= physics["width"]) & (state[-1] == 0)
-
     def observe(self, state: State, physics: Physics, xp: Any) -> Sequence[Number]:  # noqa: ANN401
         """See `System`."""
         x, lower, upper, speed, spin, faster = state[:6]
         return x, lower / 0.3, upper / 0.3, speed / 2, spin / 4, faster / 4
-
-    def controllers(self, physics: Physics) -> Iterator[Controller]:
-        """Yield linear controllers, of a weak and of a strong action."""
-        for action_cost in (1.0, 0.01):
-            costs = (1, 10, 10, 0.1, 0.1, 0.1)
-            yield from self.linear_controllers(physics, (0,) * 6, costs, action_cost)
 
 
 def opened(env_id: str, options: Mapping[str, Any]) -> Any:  # noqa: ANN401

@@ -7,7 +7,6 @@ import importlib
 import zlib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from genenv.environments.household.engine import APPLIANCE, KNIVES, Item, Place, TaskType, World
@@ -152,34 +151,8 @@ _DECLARED = tuple(APPLIANCE.values()), KNIVES
 """Types that occur in the actions of the PDDL domain, so every problem must declare them."""
 
 
-@dataclass(frozen=True)
-class Receptacle:
-    """A place of a layout."""
-
-    type: str
-    closed: bool = False
-
-
-@dataclass(frozen=True)
-class Thing:
-    """An object of a layout."""
-
-    type: str
-    at: int
-    """Index of the receptacle in which it starts."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The description of a room and a task that `compile_layout` turns into a game."""
-
-    task: TaskType
-    target: str
-    goal: str
-    """The goal's receptacle type; for `look_at_obj_in_light` the lamp's type."""
-    receptacles: tuple[Receptacle, ...]
-    things: tuple[Thing, ...]
-    wording: str
+Furnished = tuple[str, bool, Sequence[str]]
+"""A place of a room: its type, whether it is closed, and the types of the objects that start in it."""
 
 
 def _entity_id(kind: str, number: int) -> str:
@@ -188,33 +161,42 @@ def _entity_id(kind: str, number: int) -> str:
     return f"{_BASINS[kind]}{suffix}_bar_{kind}" if kind in _BASINS else kind + suffix
 
 
-def compile_layout(spec: Layout) -> World:
-    """Name and place all entities of a layout. Raises ValueError if the room is impossible."""
+def compile_room(task: TaskType, target: str, goal: str, room: Sequence[Furnished], wording: str) -> World:
+    """Name and place all entities of a room.
+
+    Args:
+        task: what to do.
+        target: type of the object.
+        goal: the goal's receptacle type; for `look_at_obj_in_light` the lamp's type.
+        room: the places.
+        wording: the task's text for the agent.
+
+    Raises:
+        ValueError: the room is impossible.
+    """
     counts: Counter[str] = Counter()
     places: list[Place] = []
-    for index, receptacle in enumerate(spec.receptacles):
-        if receptacle.type not in CAN_CONTAIN:
-            raise ValueError(f"unknown receptacle {receptacle.type}")
-        counts[receptacle.type] += 1
-        number = counts[receptacle.type]
-        openable = receptacle.type in OPENABLE
-        if receptacle.closed and not openable:
-            raise ValueError(f"a {receptacle.type} cannot be closed")
+    for index, (kind, closed, _) in enumerate(room):
+        if kind not in CAN_CONTAIN:
+            raise ValueError(f"unknown receptacle {kind}")
+        counts[kind] += 1
+        openable = kind in OPENABLE
+        if closed and not openable:
+            raise ValueError(f"a {kind} cannot be closed")
         places.append(
             Place(
-                id=_entity_id(receptacle.type, number).lower(),
-                name=f"{receptacle.type.lower()} {number}",
-                type=receptacle.type,
+                id=_entity_id(kind, counts[kind]).lower(),
+                name=f"{kind.lower()} {counts[kind]}",
+                type=kind,
                 location=f"loc_bar_{index:02d}",
                 openable=openable,
-                opened=openable and not receptacle.closed,
+                opened=openable and not closed,
             )
         )
     items: list[Item] = []
-    for thing in spec.things:
-        if not 0 <= thing.at < len(places):
-            raise ValueError(f"{thing.type} starts nowhere")
-        where, kind = places[thing.at], thing.type
+    for where, kind in (
+        (place, kind) for place, (*_, held) in zip(places, room, strict=True) for kind in held
+    ):
         lamp = kind in LAMPS
         if not lamp and kind not in CAN_CONTAIN[where.type]:
             raise ValueError(f"a {where.type} cannot hold {kind}")
@@ -235,10 +217,10 @@ def compile_layout(spec: Layout) -> World:
             )
         )
     return World(
-        task=spec.task,
-        target=spec.target,
-        goal=spec.goal,
-        wording=spec.wording,
+        task=task,
+        target=target,
+        goal=goal,
+        wording=wording,
         start="loc_bar_99",
         places=tuple(sorted(places, key=lambda p: p.id)),
         items=tuple(sorted(items, key=lambda i: i.id)),

@@ -25,7 +25,16 @@ from genenv.environments.travel.sandbox import CUISINES
 from genenv.environments.travel.seeds import Atlas
 from genenv.environments.travel.solver import fits
 from genenv.environments.travel.spec import TravelConfig, TravelSpec, stray, unstated
-from genenv.environments.travel.trips import Trip, TripDay, Way, fits_wishes, named, read_trip, way_text
+from genenv.environments.travel.trips import (
+    Trip,
+    TripDay,
+    Way,
+    cities_to_visit,
+    fits_wishes,
+    named,
+    read_trip,
+    way_text,
+)
 from genenv.types import Json, JsonObject, Rejection, RejectReason, Task, Verdict
 
 _FOR_NAMES = 0.2
@@ -207,7 +216,7 @@ def _complete(city: str, database: Database) -> bool:
 def _plan(query: Query, database: Database, rng: random.Random) -> list[Json]:
     cities = [query.destination]
     if query.days > 3:
-        known = [city for city in database.cities_of(query.destination) if city != query.origin]
+        known = cities_to_visit(query, database)
         able = [city for city in known if _complete(city, database)]
         able = able if len(able) >= query.cities else known
         cities = rng.sample(able, min(query.cities, len(able)))
@@ -271,8 +280,7 @@ def _leak(spec: TravelSpec, query: Query, atlas: Atlas) -> str | None:
         return f"The query contains a piece of code: {match[0]!r}."
     if match := _FLIGHT.search(spec.query):
         return f"The query names the flight {match[0]}."
-    cities = [query.destination] if query.days == 3 else list(data.cities_of(query.destination))
-    for city in cities:
+    for city in cities_to_visit(query, data):
         for rows in (data.accommodations(city), data.restaurants(city), data.attractions(city)):
             if (
                 row := next((row for row in rows if " " in row.name and row.name.lower() in text), None)

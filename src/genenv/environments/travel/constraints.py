@@ -225,22 +225,13 @@ def _kind(way: str) -> str | None:
 
 def minimum_nights(query: Query, plan: Plan, database: Database) -> str | None:
     """Require the minimum nights of each accommodation; a name that fits several rows is not checked."""
-    stays = [needed_stay(day) for _, day in _days(query, plan)]
+    stays = [needed(day, "accommodation") or "" for _, day in _days(query, plan)]
     for stay, group in itertools.groupby(stays):
         nights = len(list(group))
         rows = database.accommodations_named(*name_and_city(stay)) if stay else []
         if len(rows) == 1 and nights < rows[0].minimum_nights:
             return f"{stay[:60]!r} is for {rows[0].minimum_nights:g} nights or more, not {nights}."
     return None
-
-
-def needed_stay(day: Day) -> str:
-    """Return a day's accommodation, or an empty string for none.
-
-    Raises:
-        UnreadableError: the field is absent.
-    """
-    return needed(day, "accommodation") or ""
 
 
 def _days(query: Query, plan: Plan) -> Iterator[tuple[int, Day]]:
@@ -458,7 +449,7 @@ def score(query: Query, plan: Plan, database: Database) -> Score:
     asked = (*COMMONSENSE, *(name for name in HARD if _applies(name, query)))
     if not plan:
         return Score(problems={}, asked=asked, delivered=False, judged_hard=False)
-    problems = _problems({name: COMMONSENSE[name] for name in COMMONSENSE}, query, plan, database)
+    problems = _problems(COMMONSENSE, query, plan, database)
     judged = not any(name in problems for name in _FIRST)
     if judged:
         problems |= _problems({name: HARD[name] for name in asked if name in HARD}, query, plan, database)

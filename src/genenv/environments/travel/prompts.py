@@ -13,7 +13,7 @@ from genenv.environments.travel.database import Accommodation, Database, Flight,
 from genenv.environments.travel.query import Query
 from genenv.environments.travel.seeds import Choices, bare
 from genenv.environments.travel.spec import TravelConfig, TravelSpec
-from genenv.environments.travel.trips import Trip
+from genenv.environments.travel.trips import Trip, cities_to_visit
 from genenv.types import Message, Profile, Seed
 
 CHARS_PER_TOKEN = 4
@@ -48,7 +48,7 @@ def reference(
         city: include only this city; None for the whole trip.
         left_out: cities that must not be added as distractors.
     """
-    cities = [city] if city is not None else _cities(query, trip, database)
+    cities = [city] if city is not None else cities_to_visit(query, database)
     lines = [line for place in cities for line in _city_lines(place, trip, database)]
     if city is None:
         lines += _way_lines(query, trip, cities, database)
@@ -82,13 +82,6 @@ def _cut(lines: Sequence[Line], most: int, rng: random.Random) -> list[Line]:
             titles.add(line.title)
             size += more
     return [line for index, line in enumerate(lines) if index in keep]
-
-
-def _cities(query: Query, trip: Trip, database: Database) -> list[str]:
-    """Return all cities that a trip may visit, including those of the oracle."""
-    if query.days == 3:
-        return trip.cities
-    return [city for city in database.cities_of(query.destination) if city != query.origin]
 
 
 def _city_lines(city: str, trip: Trip, database: Database) -> Iterator[Line]:

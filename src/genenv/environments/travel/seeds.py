@@ -17,8 +17,9 @@ import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar, cast, get_args
+from typing import Any, Final, Literal, cast, get_args
 
+from genenv.environments.common import closed_object
 from genenv.environments.travel.database import Accommodation, Database
 from genenv.environments.travel.query import Query, Transport
 from genenv.environments.travel.sandbox import CUISINES, DATES
@@ -46,8 +47,6 @@ _STAY = 2
 """Nights per city if all stays of a trip are equal."""
 _RULES: tuple[Rule | None, ...] = (None, *get_args(Rule))
 _ROOMS: tuple[Room | None, ...] = (None, *get_args(Room))
-
-_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,29 +129,28 @@ class Atlas:
         joined = self.by_road if self.by_road(spec.origin, spec.destination) else self.connected
         held_out = spec.destination in self.reserved
         destinations = [spec.destination]
-        for place in _shuffled(self.destinations(spec.days, held_out=held_out), rng):
+        places = self.destinations(spec.days, held_out=held_out)
+        for place in rng.sample(places, len(places)):
             apart = self.database.state_of(spec.origin) != (self.database.state_of(place) or place)
             if place not in destinations and apart and joined(spec.origin, place):
                 destinations.append(place)
         destinations = destinations[:_PLACES]
         origins = [spec.origin]
         states = {self.database.state_of(place) or place for place in destinations}
-        for city in _shuffled(self.origins(spec.destination), rng):
+        cities = self.origins(spec.destination)
+        for city in rng.sample(cities, len(cities)):
             apart = city not in origins and self.database.state_of(city) not in states
             if apart and all(joined(city, place) for place in destinations):
                 origins.append(city)
         origins = origins[:_PLACES]
+        roads = all(self.by_road(origin, place) for origin in origins for place in destinations)
         return Choices(
             origins=tuple(origins),
             destinations=tuple(destinations),
             rooms=self._rooms(destinations),
             cuisines=self._cuisines(destinations, spec, rng),
-            transports=self._transports(origins, destinations),
+            transports=("no flight", "no self-driving") if roads else ("no self-driving",),
         )
-
-    def _transports(self, origins: Sequence[str], destinations: Sequence[str]) -> tuple[Transport, ...]:
-        roads = all(self.by_road(origin, place) for origin in origins for place in destinations)
-        return ("no flight", "no self-driving") if roads else ("no self-driving",)
 
     def _rooms(self, places: Sequence[str]) -> dict[Rule | None, tuple[Room | None, ...]]:
         offered: dict[Rule | None, tuple[Room | None, ...]] = {}
@@ -176,10 +174,6 @@ class Atlas:
         had = [cuisine for cuisine in CUISINES if all(cuisine in menu for menu in menus)]
         more = [cuisine for cuisine in rng.sample(had, len(had)) if cuisine not in spec.cuisines]
         return tuple(sorted([*spec.cuisines, *more[: _CUISINES - len(spec.cuisines)]]))
-
-
-def _shuffled(items: Sequence[_Item], rng: random.Random) -> list[_Item]:
-    return rng.sample(items, len(items))
 
 
 def _fits(row: Accommodation, rule: Rule | None, room: Room | None) -> bool:
@@ -331,7 +325,6 @@ def _drawn_limits(n: int, choices: Choices, rng: random.Random) -> dict[str, Any
     return drawn
 
 
-_LAST_START = 31
 _MOST_CUISINES = 2
 
 
@@ -349,14 +342,13 @@ def spec_schema(seed: Seed, choices: Choices, longest: int) -> JsonObject:
             "origin": {"enum": list(choices.origins)},
             "destination": {"enum": list(choices.destinations)},
             "cuisines": _cuisines(choices.cuisines),
-            **{f"start{days}": _start(days) for days in lengths},
+            **{
+                f"start{days}": {"type": "integer", "minimum": 1, "maximum": _LAST_DAY - days + 1}
+                for days in lengths
+            },
             **{"query" + "_".join(["", *given]): _query(given) for given in _subsets()},
         },
     }
-
-
-def _start(days: int) -> JsonObject:
-    return {"type": "integer", "minimum": 1, "maximum": _LAST_START - days + 1}
 
 
 def _subsets() -> Iterator[tuple[str, ...]]:
@@ -405,12 +397,7 @@ def _alternative(days: int, limits: Mapping[str, Json], choices: Choices) -> Jso
         **limits,
         "query": {"$ref": "#/$defs/query" + "_".join(["", *limits])},
     }
-    return {
-        "type": "object",
-        "properties": {name: held[name] for name in TravelSpec.model_fields if name in held},
-        "required": [name for name in TravelSpec.model_fields if name in held],
-        "additionalProperties": False,
-    }
+    return closed_object({name: held[name] for name in TravelSpec.model_fields if name in held})
 
 
 def _cuisines(offered: Sequence[str]) -> JsonObject:
