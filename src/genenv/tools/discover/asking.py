@@ -17,7 +17,7 @@ from genenv.progress import Reporter, staged
 from genenv.tools.discover.exploring import IDLE, Explorer
 from genenv.tools.discover.recipes import FRESH, Graph, Recipe
 from genenv.tools.language.wording import value_text
-from genenv.tools.worlds.base import Call, World, play_uncached
+from genenv.tools.worlds.base import Call, World
 from genenv.tools.worlds.mcp.world import McpWorld
 from genenv.tools.worlds.observed import ObservedWorld
 from genenv.tools.worlds.python import PythonWorld
@@ -185,9 +185,9 @@ def _steady(world: World, calls: Sequence[Call]) -> tuple[Call, ...]:
     """Return the calls that two fresh sessions answer alike: other answers tell the time, or chance."""
     if not calls:
         return ()
-    first = play_uncached(world, calls).outcomes
+    first = world.play_uncached(calls).outcomes
     time.sleep(_A_SECOND)
-    again = play_uncached(world, calls).outcomes
+    again = world.play_uncached(calls).outcomes
     return tuple(call for call, one, other in zip(calls, first, again, strict=True) if one.text == other.text)
 
 
@@ -228,7 +228,7 @@ def _writers(world: World, calls: Sequence[Call]) -> frozenset[str]:
     """Calls that draw at random: that they answer otherwise when they are made again says nothing."""
 
     def answers(first: Sequence[Call], order: Sequence[Call]) -> list[str]:
-        outcomes = play_uncached(world, [*first, *order]).outcomes[len(first) :]
+        outcomes = world.play_uncached([*first, *order]).outcomes[len(first) :]
         drew.update(repr(call) for call, one in zip(order, outcomes, strict=True) if one.drew)
         return [one.text for one in outcomes]
 

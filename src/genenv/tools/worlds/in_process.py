@@ -15,7 +15,6 @@ import json
 import typing
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from types import FunctionType, MappingProxyType, ModuleType, UnionType
 from typing import Any, NotRequired, Required, cast
 
@@ -28,12 +27,11 @@ from genenv.errors import UsageError
 from genenv.tools.worlds.base import (
     Call,
     KnownPrograms,
+    LoadedWorld,
     Outcome,
     Played,
-    Session,
     Step,
     Tool,
-    replaying_session,
 )
 from genenv.tools.worlds.jsonable import result_of
 from genenv.types import Json, JsonObject
@@ -408,7 +406,7 @@ _KEPT = 512
 """Size of the cache of executed programs (least recently used)."""
 
 
-class InProcessWorld:
+class InProcessWorld(LoadedWorld):
     """A world whose tools are the methods of an installed class, called in this process.
 
     Args:
@@ -426,15 +424,11 @@ class InProcessWorld:
             raise UsageError(f"{where} is not installed: {error}") from error
         made = self._class()
         self._tools = {name: described(getattr(made, name), name) for name in methods(self._class)}
-        self.tools: dict[str, Tool] = {
+        self.tools = {
             one.name: Tool(name=one.name, description=one.description, parameters=one.schema)
             for one in self._tools.values()
         }
-        self.left_out: Mapping[str, str] = {}
-        self.network = False
-        self.confined = True
-        self.received = 0
-        self.asked: Sequence[str] = ()
+        self.left_out = {}
         self._known = KnownPrograms(_KEPT)
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
@@ -444,7 +438,7 @@ class InProcessWorld:
         )
 
     def play_uncached(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
-        """See `CachingWorld`."""
+        """See `World`."""
         made = self._class()
         before = json.dumps(vars(made)) if watch else ""
         outcomes: list[Outcome] = []
@@ -474,10 +468,3 @@ class InProcessWorld:
             return None, str(error)
         except Exception as error:  # noqa: BLE001 - whatever a tool does with numbers and texts of a model
             return None, f"{type(error).__name__}: {error}"
-
-    def session(self) -> AbstractAsyncContextManager[Session]:
-        """See `World`."""
-        return replaying_session(self)
-
-    def close(self) -> None:
-        """See `World`: there is nothing to let go of."""

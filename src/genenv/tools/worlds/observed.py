@@ -18,17 +18,15 @@ from genenv.tools.worlds.base import (
     Session,
     Step,
     World,
-    play_uncached,
+    WrappedWorld,
 )
 from genenv.types import Json
 
 ASKED = "asked"
 """The key of the answers in the state."""
-_KNOWN, _KNOWN_CHARS = 4096, 64 << 20
-"""Programs that are cached, and about how many characters their results and states have."""
 
 
-class ObservedWorld:
+class ObservedWorld(WrappedWorld):
     """A world with the answers to some questions in its state, next to what the world itself shows.
 
     Args:
@@ -37,9 +35,8 @@ class ObservedWorld:
     """
 
     def __init__(self, world: World, questions: Sequence[Call]) -> None:
-        self._world, self._questions = world, tuple(questions)
-        self.tools = world.tools
-        self._known = KnownPrograms(_KNOWN, _KNOWN_CHARS)
+        super().__init__(world)
+        self._questions, self._known = tuple(questions), KnownPrograms()
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`. To watch is to ask after each call, in a program of its own."""
@@ -57,8 +54,8 @@ class ObservedWorld:
         return self._known.play(calls, watch=False, execute=lambda: [Step.alone(self.play_uncached(calls))])
 
     def play_uncached(self, calls: Sequence[Call]) -> Played:
-        """See `CachingWorld`."""
-        played = play_uncached(self._world, [*calls, *self._questions])
+        """See `World`."""
+        played = self.world.play_uncached([*calls, *self._questions])
         outcomes, answers = played.outcomes[: len(calls)], played.outcomes[len(calls) :]
         gone = next((number for number, one in enumerate(outcomes) if one.error == GONE), None)
         if gone is not None:  # nobody answers any more
@@ -85,15 +82,11 @@ class ObservedWorld:
     @asynccontextmanager
     async def session(self) -> AsyncGenerator[Session]:
         """See `World`. Its state asks the questions; make no calls after it."""
-        async with self._world.session() as session:
+        async with self.world.session() as session:
             yield _ObservedSession(self, session, self._questions)
 
-    def close(self) -> None:
-        """See `World`."""
-        self._world.close()
 
-
-class BegunWorld:
+class BegunWorld(WrappedWorld):
     """A world whose sessions begin after one call, which nobody sees.
 
     Some tools set up their state when the first of them is called, whichever it is. Without this, every tool
@@ -105,27 +98,23 @@ class BegunWorld:
     """
 
     def __init__(self, world: World, first: Call) -> None:
-        self._world, self._first = world, first
-        self.tools = world.tools
+        super().__init__(world)
+        self._first = first
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""
-        return _without_first(self._world.play([self._first, *calls], watch=watch))
+        return _without_first(super().play([self._first, *calls], watch=watch))
 
     def play_uncached(self, calls: Sequence[Call]) -> Played:
-        """See `CachingWorld`."""
-        return _without_first(play_uncached(self._world, [self._first, *calls]))
+        """See `World`."""
+        return _without_first(super().play_uncached([self._first, *calls]))
 
     @asynccontextmanager
     async def session(self) -> AsyncGenerator[Session]:
         """See `World`."""
-        async with self._world.session() as session:
+        async with self.world.session() as session:
             await session.call(self._first)
             yield session
-
-    def close(self) -> None:
-        """See `World`."""
-        self._world.close()
 
 
 def _without_first(played: Played) -> Played:

@@ -26,7 +26,18 @@ from typing import Any, cast
 
 from genenv.environments.stepwise import STEPPED
 from genenv.errors import EnvironmentCodeError, UsageError
-from genenv.tools.worlds.base import GONE, Call, KnownPrograms, Outcome, Played, Session, Step, Tool, usable
+from genenv.tools.worlds.base import (
+    GONE,
+    Call,
+    KnownPrograms,
+    LoadedWorld,
+    Outcome,
+    Played,
+    Session,
+    Step,
+    Tool,
+    usable,
+)
 from genenv.tools.worlds.importing import SessionSettings
 from genenv.tools.worlds.jsonable import difference, patched
 from genenv.tools.worlds.processes import Scratch, ended_with, environment
@@ -38,8 +49,6 @@ CALL_S = 5.0
 """How long one call may take."""
 _STATE_S = 30.0
 """How long reading the state may take."""
-_KNOWN, _KNOWN_CHARS = 4096, 64 << 20
-"""Programs that are cached, and about how many characters their results and states have."""
 _MOST_BYTES = 64 << 20
 """Of an answer: results and the state."""
 
@@ -64,7 +73,7 @@ class _Ended(Exception):
     """The session's process has ended, or does not answer in time."""
 
 
-class PythonWorld:
+class PythonWorld(LoadedWorld):
     """The tools of a Python file.
 
     Args:
@@ -93,25 +102,21 @@ class PythonWorld:
         self._process: subprocess.Popen[bytes] | None = None
         self._ended: Callable[[], object] | None = None
         self._started_times = 0
-        self._known = KnownPrograms(_KNOWN, _KNOWN_CHARS)
+        self._known = KnownPrograms()
         self._first: Json = None
         """The last session's state before its first program."""
         self._player: _Connection | None = None
         """The session that executes programs."""
-        self.received = 0
-        """About how many bytes tools have answered so far, without their state."""
+        self._received = 0
         self._lock = threading.RLock()  # one start, and one program, at a time
         self._scratch = Scratch(self._folder)
-        self.asked: set[str] = set()
-        """Files of the folder that tools wanted to read, and that were not there."""
         try:
             first = self._described()
         except BaseException:
             self.close()
             raise
         self.tools, left_out = usable({one["name"]: partial(Tool, **one) for one in first["tools"]})
-        self.left_out: dict[str, str] = {**first["left_out"], **left_out}
-        """Functions that are no tools, and why."""
+        self.left_out = {**first["left_out"], **left_out}
         if not self.tools:
             self.close()
             reasons = "; ".join(f"{name}: {why}" for name, why in self.left_out.items())
@@ -126,10 +131,7 @@ class PythonWorld:
         )
         """What a user should know about the file."""
         permits = self._scratch.permits
-        self.network: bool = permits.network
-        """Whether the tools can reach the network: the system did not let us take it away."""
-        self.confined: bool = permits.confined
-        """Whether the tools can write in their own folder only: the system lets us see to that."""
+        self.network, self.confined = permits.network, permits.confined
 
     def _described(self) -> dict[str, Any]:
         with contextlib.closing(self._connected(START_S)) as connection:
@@ -152,7 +154,7 @@ class PythonWorld:
         return self._known.play(calls, watch=True, execute=lambda: self._steps(calls))
 
     def play_uncached(self, calls: Sequence[Call]) -> Played:
-        """See `CachingWorld`. A call that ends the process fails, and so does what comes after it.
+        """See `World`. A call that ends the process fails, and so does what comes after it.
 
         Raises:
             EnvironmentCodeError: the state cannot be read.
@@ -169,7 +171,7 @@ class PythonWorld:
         self.checked(answer)
         outcomes = [Outcome(**one) for one in answer["outcomes"]]
         size = len(json.dumps(answer["outcomes"]))
-        self.received += size
+        self._received += size
         states = iter(answer["states"])
         change = next(states)
         state = patched(first, change)
@@ -219,7 +221,7 @@ class PythonWorld:
         Raises:
             EnvironmentCodeError: the answer is that the state cannot be read.
         """
-        self.asked.update(answer["asked"])
+        self.asked = {*self.asked, *answer["asked"]}
         if "refused" in answer:
             raise EnvironmentCodeError(f"{self.file}: {answer['refused']}")
 
@@ -248,6 +250,10 @@ class PythonWorld:
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+
+    def received(self) -> int:
+        """See `LoadedWorld`. It is about what tools have answered, without their state."""
+        return self._received
 
     def close(self) -> None:
         """End the processes, and remove their folder."""

@@ -19,7 +19,18 @@ from typing import Any, TypeVar, cast
 from genenv.environments.stepwise import STEPPED
 from genenv.errors import UsageError
 from genenv.tools.worlds import seeding
-from genenv.tools.worlds.base import GONE, Call, KnownPrograms, Outcome, Played, Session, Step, Tool, usable
+from genenv.tools.worlds.base import (
+    GONE,
+    MOST_KNOWN,
+    Call,
+    KnownPrograms,
+    LoadedWorld,
+    Outcome,
+    Played,
+    Session,
+    Step,
+    usable,
+)
 from genenv.tools.worlds.folder import Original, WorkingFolder
 from genenv.tools.worlds.mcp.client import (
     Connection,
@@ -41,8 +52,6 @@ FOLDER = "{folder}"
 """Placeholder in a command for the server's working folder."""
 SHOWN = "/files"
 """Name of the working folder in arguments and results, as its real path differs between runs."""
-_KNOWN, _KNOWN_CHARS = 4096, 64 << 20
-"""Programs that are cached, and about how many characters their results and states have."""
 _MOST_IDLE = 32
 """Maximum number of processes that are kept for later sessions."""
 _AHEAD = 2
@@ -211,7 +220,7 @@ class _Process:
             self._scratch.close()
 
 
-class McpWorld:
+class McpWorld(LoadedWorld):
     """The tools of a local MCP server.
 
     Args:
@@ -223,14 +232,10 @@ class McpWorld:
         UsageError: the server cannot be started, or has no tools.
     """
 
-    tools: Mapping[str, Tool]
-    left_out: Mapping[str, str]
-    asked: frozenset[str] = frozenset()
-
     def __init__(self, files: Path, running: Running, *, call_s: float = CALL_S) -> None:
         self.running, self.call_s, self._files = running, call_s, files
         self._original = Original(files)
-        self._known = KnownPrograms(_KNOWN, _KNOWN_CHARS)
+        self._known = KnownPrograms()
         self._programs: dict[str, Sequence[Call]] = {}
         self._thread = Thread()
         self._starts = asyncio.Semaphore(2 * (os.cpu_count() or 1))
@@ -249,14 +254,13 @@ class McpWorld:
         except BaseException:
             self.close()
             raise
-        self.network: bool = first.permits.network
-        self.confined: bool = first.permits.confined
+        self.network, self.confined = first.permits.network, first.permits.confined
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`. Programs are cached. A call that ends the process fails, and so do all after it."""
         del watch  # the state is always read after each call
         self._programs[repr(calls)] = calls
-        if len(self._programs) > _KNOWN:
+        if len(self._programs) > MOST_KNOWN:
             del self._programs[next(iter(self._programs))]
         return self._known.play(
             calls, watch=True, execute=lambda: self._thread.start(self.played(calls)).result()
@@ -304,7 +308,6 @@ class McpWorld:
     async def _opened(self) -> _Open:
         return _Open(self)
 
-    @property
     def received(self) -> int:
         """See `LoadedWorld`."""
         return self._received + sum(one.connection.traffic.received for one in tuple(self._processes))

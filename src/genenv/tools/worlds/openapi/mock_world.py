@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import cast
 
 from genenv.errors import UsageError
 from genenv.tools.discover.state_values import words_of
-from genenv.tools.worlds.base import Call, Outcome, Played, Session, Tool
+from genenv.tools.worlds.base import Call, LoadedWorld, Outcome, Played, Session
 from genenv.tools.worlds.openapi.document import NEWEST, Document, operations
 from genenv.tools.worlds.openapi.parameters import Parameters, chosen, field_of
 from genenv.tools.worlds.openapi.resources import Action, Does, Resources, Table
@@ -39,7 +39,7 @@ class _Refused(Exception):
     """A call fails; the message is the error for the agent."""
 
 
-class MockWorld:
+class MockWorld(LoadedWorld):
     """A world whose tools are the operations of an OpenAPI document, on mock tables.
 
     The arguments are the document, its name in messages, and what `OpenApiSource` says.
@@ -48,15 +48,11 @@ class MockWorld:
         UsageError: it is not an OpenAPI document, or has no operation on records.
     """
 
-    network, confined, received = False, True, 0
-    asked: Collection[str] = ()
-
     def __init__(self, text: str, name: str, only: Sequence[str] = (), version: int = NEWEST) -> None:
         resources = Resources(operations(Document(text, name, version), only), refer=version > 3)
         self.tables = resources.tables
         """The tables by name."""
-        self.left_out: dict[str, str] = dict(resources.left_out)
-        """Operations that cannot be tools, with the reasons."""
+        self.left_out = dict(resources.left_out)
         self.version = version
         self.parameters = {
             one.operation.name: Parameters(one, self.tables[one.table], version) for one in resources.actions
@@ -84,7 +80,7 @@ class MockWorld:
             self.first = first_state(tables, seed, alike=self.version > 3)
             self.actions = {one.operation.name: one for one in kept}
             self.tellers = {tool: AnswerBuilder(one.answer, tool) for tool, one in self.actions.items()}
-            self.tools: dict[str, Tool] = {tool: self.parameters[tool].tool for tool in self.actions}
+            self.tools = {tool: self.parameters[tool].tool for tool in self.actions}
             faults = {
                 tool: fault for tool in self.tools if tool not in checked and (fault := self._fault(tool))
             }
@@ -112,13 +108,9 @@ class MockWorld:
         outcomes = tuple(session.done(call, watch=watch) for call in calls)
         return Played(outcomes=outcomes, state=session.rows)
 
-    @asynccontextmanager
-    async def session(self) -> AsyncGenerator[Session]:
+    def session(self) -> AbstractAsyncContextManager[Session]:
         """See `World`."""
-        yield MockSession(self)
-
-    def close(self) -> None:
-        """See `World`: there is nothing to release."""
+        return nullcontext(MockSession(self))
 
     # checks against the document
 
