@@ -23,7 +23,7 @@ from genenv.tools.worlds.base import GONE
 from genenv.tools.worlds.limits import Limits
 from genenv.tools.worlds.mcp import client as mcp_server
 from genenv.tools.worlds.mcp.origin import McpOrigin, RemoteServer
-from genenv.tools.worlds.mcp.world import McpWorld, Running
+from genenv.tools.worlds.mcp.world import McpSource, McpWorld
 
 SERVER = (sys.executable, "-S", str(EXAMPLES / "hostile_server.py"))
 FINE = call("fine")
@@ -31,7 +31,7 @@ FINE = call("fine")
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpWorld]:
-    opened = McpWorld(tmp_path_factory.mktemp("none"), Running(command=SERVER, fresh=False), call_s=1.0)
+    opened = McpWorld(tmp_path_factory.mktemp("none"), McpSource(command=SERVER, fresh=False), call_s=1.0)
     yield opened
     opened.close()
 
@@ -107,7 +107,7 @@ def test_whatever_else_a_server_lists_there_is_a_sentence(
     monkeypatch.setattr(mcp_server, "START_S", 4.0)
     (tmp_path / "list.json").write_text(listed)
     with pytest.raises(UsageError) as caught:
-        McpWorld(tmp_path / "none", Running(command=(*SERVER, str(tmp_path / "list.json")), fresh=False))
+        McpWorld(tmp_path / "none", McpSource(command=(*SERVER, str(tmp_path / "list.json")), fresh=False))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 1000
     assert "gives no tools" in str(caught.value)

@@ -50,9 +50,9 @@ from genenv.tools.worlds.limits import USUAL, BoundedWorld, Budget, Limits
 from genenv.tools.worlds.mcp.world import McpWorld
 from genenv.tools.worlds.observed import observed
 from genenv.tools.worlds.openapi.mock_world import MockWorld
-from genenv.tools.worlds.origins import ToolOrigin
 from genenv.tools.worlds.python import PythonWorld
 from genenv.tools.worlds.recorded import RecordedWorld
+from genenv.tools.worlds.sources import ToolOrigin
 
 _EXPLORING = 0.5
 """Share of the time after which no more ways to call tools are tried."""

@@ -11,7 +11,6 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from genenv.errors import UsageError
 from genenv.tools.worlds.base import LoadedWorld
@@ -24,7 +23,7 @@ from genenv.tools.worlds.openapi.service import Service, ServiceOrigin
 from genenv.tools.worlds.python import NotStarted
 from genenv.tools.worlds.recorded import MOST_SENT
 from genenv.tools.worlds.source_text import WrittenOut
-from genenv.tools.worlds.sources import OpenApiSource, PythonSource, Source
+from genenv.tools.worlds.sources import OpenApiSource, PythonSource, Source, ToolOrigin
 
 _MCP = "mcp:"
 _CODE = "tools.py"
@@ -32,39 +31,6 @@ _PLACE = re.compile(r"([\w.]+:)?[A-Za-z_][\w.]*")
 _FILES = 64
 """Maximum number of copied files and folders besides the tools' file."""
 _MISSING_MODULE = re.compile(r"\(module ([\w.]+)\)$")
-
-
-class ToolOrigin(Protocol):
-    """The origin of a new bundle's tools; implemented by the classes of this module and `mcp.origin`."""
-
-    @property
-    def label(self) -> str:
-        """The name shown in progress messages."""
-        ...
-
-    @property
-    def warning(self) -> str:
-        """A warning shown before the tools are called."""
-        ...
-
-    def bring(self, files: Path, budget: Budget | None = None) -> Source:
-        """Copy what the tools need into a new folder, and return the source that opens them from there.
-
-        Args:
-            files: the folder.
-            budget: limits the calls that are recorded; None: the usual limits.
-
-        Raises:
-            UsageError: there is nothing to copy, it gives no tools, or the budget is used up.
-        """
-        ...
-
-    def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """Complete the bundle after the tools were called; None if nothing changes.
-
-        Otherwise files were added or the source changed, and exploration has to start again.
-        """
-        ...
 
 
 def origin_of(
@@ -139,13 +105,13 @@ def configure(origin: ToolOrigin, may_write: Sequence[str | Path], given: Mappin
     Raises:
         UsageError: a folder does not exist, or an option does not apply to the origin.
     """
-    if given and not isinstance(origin, PythonOrigin):
-        raise UsageError("--given is for a Python file, and --from names none")
-    if given and isinstance(origin, PythonOrigin):
+    if given:
+        if not isinstance(origin, PythonOrigin) or isinstance(origin, CodeOrigin):
+            raise UsageError("--given is for a Python file, and --from names none")
         origin.given = dict(given)
     if not may_write:
         return
-    if not isinstance(origin, PythonOrigin | CodeOrigin | McpOrigin):
+    if not isinstance(origin, PythonOrigin | McpOrigin):
         raise UsageError(
             "--may-write is for a Python file and for an MCP server that is started, and --from names neither"
         )
@@ -173,7 +139,7 @@ def given_of(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-class PythonOrigin:
+class PythonOrigin(ToolOrigin):
     """A Python file with tools.
 
     Args:
@@ -183,25 +149,17 @@ class PythonOrigin:
         root: a folder above the file that is kept as it is above the copy, as the file reads from there.
     """
 
+    warning = "its tools are called now, in a process of their own and on copies of their files"
+
     def __init__(
         self, file: Path, made_of: str = "", *, beside: Path | None = None, root: Path | None = None
     ) -> None:
-        self._file, self._made_of, self._root = file, made_of, root
+        self._file, self._made_of, self._root, self.label = file, made_of, root, file.name
         self._beside = file.parent if beside is None else beside
         self.may_write: tuple[str, ...] = ()
         """Further folders in which the tools may write."""
         self.given: dict[str, str] = {}
         """Arguments that the agent does not choose: `PythonSource.given`."""
-
-    @property
-    def label(self) -> str:
-        """See `ToolOrigin`."""
-        return self._file.name
-
-    @property
-    def warning(self) -> str:
-        """See `ToolOrigin`."""
-        return "its tools are called now, in a process of their own and on copies of their files"
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `ToolOrigin`. Copies the file, and the files of its folder that it imports or reads."""
@@ -256,7 +214,7 @@ def _place_in_package(file: Path) -> tuple[str, Path]:
     return str(file.resolve().relative_to(root)), root
 
 
-class CodeOrigin:
+class CodeOrigin(PythonOrigin):
     """Functions or a class of a notebook or a program.
 
     Args:
@@ -264,39 +222,18 @@ class CodeOrigin:
     """
 
     def __init__(self, written: WrittenOut) -> None:
-        self._written = written
-        self.may_write: tuple[str, ...] = ()
-        """Further folders in which the tools may write."""
-
-    @property
-    def label(self) -> str:
-        """See `ToolOrigin`."""
-        return _CODE
-
-    @property
-    def warning(self) -> str:
-        """See `ToolOrigin`."""
-        return PythonOrigin(Path(_CODE)).warning
+        super().__init__(Path(_CODE), written.made_of, beside=written.beside)
+        self._text = written.text
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `ToolOrigin`. Writes a file with the tools, and copies the files that it imports or reads."""
-        del budget
         with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / _CODE
-            file.write_text(self._written.text, encoding="utf-8")
-            return self._as_file(file).bring(files)
-
-    def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """See `ToolOrigin`. Copies the files that tools tried to read when they were called."""
-        return self._as_file(files / _CODE).complete(world, source, files)
-
-    def _as_file(self, file: Path) -> PythonOrigin:
-        made = PythonOrigin(file, self._written.made_of, beside=self._written.beside)
-        made.may_write = self.may_write
-        return made
+            self._file = Path(folder) / _CODE
+            self._file.write_text(self._text, encoding="utf-8")
+            return super().bring(files)
 
 
-class OpenApiOrigin:
+class OpenApiOrigin(ToolOrigin):
     """An OpenAPI document, on disk or on the web.
 
     Args:
@@ -304,18 +241,11 @@ class OpenApiOrigin:
         only: prefixes of the paths whose operations are tools; empty: all.
     """
 
-    def __init__(self, source: str, only: tuple[str, ...] = ()) -> None:
+    warning = "its operations are called now on mock tables; nothing is sent to the service"
+
+    def __init__(self, source: str, only: tuple[str, ...]) -> None:
         self._source, self._only = source, only
-
-    @property
-    def label(self) -> str:
-        """See `ToolOrigin`."""
-        return self._source.rstrip("/").rsplit("/", 1)[-1]
-
-    @property
-    def warning(self) -> str:
-        """See `ToolOrigin`."""
-        return "its operations are called now on mock tables; nothing is sent to the service"
+        self.label = source.rstrip("/").rsplit("/", 1)[-1]
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `ToolOrigin`. Copies the document in its current version."""
@@ -326,11 +256,6 @@ class OpenApiOrigin:
         file = "openapi.json" if text.lstrip().startswith("{") else "openapi.yaml"
         (files / file).write_text(text, encoding="utf-8")
         return OpenApiSource(file=file, only=self._only, version=NEWEST)
-
-    def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """See `ToolOrigin`. A document is never incomplete."""
-        del world, source, files
-        return None
 
 
 def _brought(wanted: Iterable[str], origin: Path, files: Path) -> bool:

@@ -61,23 +61,22 @@ class Scratch:
         self._report = self.path / "report"
 
     def launched(
-        self, command: Sequence[str], *, network: bool = False, may_write: Sequence[str] | None = ()
+        self, command: Sequence[str], *, network: bool = False, may_write: Sequence[str] = ()
     ) -> list[str]:
         """Return the command that starts another one with limits; its processes end with this process.
 
         Args:
             command: the words of the command.
             network: whether it may reach the network.
-            may_write: folders besides this one in which it may write; None: everywhere.
+            may_write: folders besides this one in which it may write.
         """
-        own = (str(self.files), str(self.temporary))
-        others = None if may_write is None else [str(Path(one).expanduser()) for one in may_write]
+        others = [str(Path(one).expanduser()) for one in may_write]
         settings = {
             "parent": os.getpid(),
             "scratch": str(self.path),
             "report": str(self._report),
             "network": network,
-            "writable": None if others is None else [*own, *others],
+            "writable": [str(self.files), str(self.temporary), *others],
         }
         self._report.unlink(missing_ok=True)
         return [sys.executable, "-I", "-S", launch.__file__, json.dumps(settings), *command]

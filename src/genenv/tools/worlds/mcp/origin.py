@@ -24,11 +24,11 @@ from genenv.tools.worlds.mcp.client import (
     over_http,
     tool_of,
 )
-from genenv.tools.worlds.mcp.world import McpWorld, Running
+from genenv.tools.worlds.mcp.world import McpSource, McpWorld
 from genenv.tools.worlds.processes import Thread
 from genenv.tools.worlds.python_child import MOST_CHARS
-from genenv.tools.worlds.recorded import MOST_SENT, Ended, NoAnswer, may_write, record
-from genenv.tools.worlds.sources import McpSource, RecordedSource, Source
+from genenv.tools.worlds.recorded import Ended, NoAnswer, may_write, record
+from genenv.tools.worlds.sources import RecordedSource, Source, ToolOrigin
 
 _COMPARED, _AT_LEAST, _COMPARED_S = 24, 6, 30.0
 """Maximum and minimum number of programs executed in a used and in a new process, and the time limit."""
@@ -37,7 +37,7 @@ _CACHES = ("~/.cache", "~/.npm", "~/.local/share/uv")
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
-class McpOrigin:
+class McpOrigin(ToolOrigin):
     """A local MCP server, started by a command.
 
     Args:
@@ -46,8 +46,11 @@ class McpOrigin:
         folder: the initial content of its working folder; None: empty.
     """
 
+    warning = "the server is started now, and its tools are called on copies of its folder"
+
     def __init__(self, command: Sequence[str], env: Sequence[str] = (), folder: Path | None = None) -> None:
         self._command, self._env, self._folder = tuple(command), tuple(env), folder
+        self.label = self._command[0].rsplit("/", 1)[-1]
         self.may_write: tuple[str, ...] = ()
         """Further folders in which the server may write."""
 
@@ -72,16 +75,6 @@ class McpOrigin:
             raise UsageError(f"--files {folder} is no folder")
         return cls(command, env, folder)
 
-    @property
-    def label(self) -> str:
-        """See `ToolOrigin`."""
-        return self._command[0].rsplit("/", 1)[-1]
-
-    @property
-    def warning(self) -> str:
-        """See `ToolOrigin`."""
-        return "the server is started now, and its tools are called on copies of its folder"
-
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `ToolOrigin`. Copies the initial folder, and grants only rights that the server needs."""
         del budget
@@ -97,8 +90,8 @@ class McpOrigin:
         )
         if _starts(source, files):
             return source
-        anything = Running(command=self._command, env=self._env, fresh=False, network=True, may_write=None)
-        McpWorld(files, anything).close()
+        anything = source.model_copy(update={"network": True, "may_write": ("/",), "seeded": False})
+        anything.open(files).close()
         caches = {"may_write": (*self.may_write, *_CACHES)}
         for more in ({}, caches, {"network": True}, {**caches, "network": True}):
             allowed = source.model_copy(update=more)
@@ -172,7 +165,7 @@ _CALL_S = 30.0
 _REFUSED = "it may write (it has no readOnlyHint), and --allow-writes was not given"
 
 
-class RemoteOrigin:
+class RemoteOrigin(ToolOrigin):
     """A remote MCP server over streamable HTTP, whose answers are recorded.
 
     Args:
@@ -181,23 +174,12 @@ class RemoteOrigin:
         most: maximum number of calls that are sent.
     """
 
-    def __init__(self, address: str, *, writes: bool = False, most: int = MOST_SENT) -> None:
-        self._address, self._writes, self._most = address, writes, most
-
-    @property
-    def label(self) -> str:
-        """See `ToolOrigin`."""
-        return self._address
-
-    @property
-    def warning(self) -> str:
-        """See `ToolOrigin`."""
-        told = "the server is asked now, and its answers are kept"
-        return told + (
-            "; tools that write are called for real, each different call once"
-            if self._writes
-            else "; tools that may write are left out"
+    def __init__(self, address: str, *, writes: bool, most: int) -> None:
+        self._address, self._writes, self._most, self.label = address, writes, most, address
+        written = (
+            "write are called for real, each different call once" if writes else "may write are left out"
         )
+        self.warning = f"the server is asked now, and its answers are kept; tools that {written}"
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `ToolOrigin`. Records the server's answers."""
@@ -225,11 +207,6 @@ class RemoteOrigin:
         finally:
             server.close()
         return RecordedSource(address=self._address)
-
-    def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """See `ToolOrigin`. A recording is never incomplete."""
-        del world, source, files
-        return None
 
 
 class RemoteServer:

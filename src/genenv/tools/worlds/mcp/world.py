@@ -1,4 +1,4 @@
-"""The tools of a local MCP server over stdio; the state is the content of its working folder.
+"""A local MCP server over stdio and its tools; the state is the content of its working folder.
 
 Each session has a server process and a working folder to itself. The server's memory cannot be seen or
 copied. If restoring the folder is not equivalent to a new process, each session starts one (`fresh`).
@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
+
+from pydantic import BaseModel, Field, field_validator
 
 from genenv.environments.stepwise import STEPPED
 from genenv.errors import UsageError
@@ -88,21 +90,48 @@ finally:
 one. An old version of Python may not know what the first part needs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """How a server is run."""
+class McpSource(BaseModel, frozen=True, extra="forbid"):
+    """A local MCP server over stdio; it works in a copy of the folder `files`."""
 
-    command: tuple[str, ...]
+    kind: Literal["mcp"] = "mcp"
+    command: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Words of the command; `{folder}` stands for the server's working folder."""
     env: tuple[str, ...] = ()
     """Additional environment variables, as `NAME=value`."""
     fresh: bool = True
-    """Whether every program is executed by a new process."""
+    """Start a new process for every rollout, as restoring the folder of a used one is not enough."""
     network: bool = False
-    """Whether the server may reach the network."""
-    may_write: tuple[str, ...] | None = ()
-    """Folders besides its working folder in which the server may write; None: everywhere."""
+    """Let the server reach the network, because it does not start without it."""
+    may_write: tuple[str, ...] = ()
+    """Folders besides its working folder in which the server may write; `~` is the user's home."""
     seeded: bool = False
-    """Whether what the server draws at random is the same in each new process, in Node and Python."""
+    """Let what the server draws at random be the same in each new process, in Node and Python, so that tasks
+    can name ids that it draws. Bundles that were made before there was this setting do without."""
+
+    @field_validator("env")
+    @classmethod
+    def _named(cls, env: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := [one for one in env if not one.partition("=")[0] or "=" not in one]:
+            raise ValueError(f"{wrong[0]!r} is not NAME=value")
+        return env
+
+    @property
+    def label(self) -> str:
+        """The name of the source in messages."""
+        return f"mcp:{' '.join((*self.env, *self.command))}"
+
+    @property
+    def code(self) -> str:
+        """The code that is run on this machine, in a few words."""
+        return f"the command `{' '.join((*self.env, shlex.join(self.command)))}`"
+
+    def open(self, files: Path, call_s: float = CALL_S) -> McpWorld:
+        """See `PythonSource.open`.
+
+        Raises:
+            UsageError: the server does not start, or has no tools.
+        """
+        return McpWorld(files, self, call_s=call_s)
 
 
 class _Process:
@@ -114,7 +143,7 @@ class _Process:
         original: its content.
     """
 
-    def __init__(self, running: Running, files: Path, original: Original) -> None:
+    def __init__(self, running: McpSource, files: Path, original: Original) -> None:
         self._scratch = Scratch(files)
         self._folder = WorkingFolder(self._scratch.files, original)
         self._log = self._scratch.path / "log"
@@ -122,7 +151,7 @@ class _Process:
         self.connection = Connection(partial(over_stdio, self._launch(running)))
         self.name = running.command[0]
 
-    def _launch(self, running: Running) -> Launch:
+    def _launch(self, running: McpSource) -> Launch:
         where = str(self._folder.path)
         own = (one.split("=", 1) for one in running.env)
         given = {name: value.replace(FOLDER, where) for name, value in own}
@@ -232,7 +261,7 @@ class McpWorld(LoadedWorld):
         UsageError: the server cannot be started, or has no tools.
     """
 
-    def __init__(self, files: Path, running: Running, *, call_s: float = CALL_S) -> None:
+    def __init__(self, files: Path, running: McpSource, *, call_s: float = CALL_S) -> None:
         self.running, self.call_s, self._files = running, call_s, files
         self._original = Original(files)
         self._known = KnownPrograms()
