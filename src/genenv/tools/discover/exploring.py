@@ -29,13 +29,13 @@ from genenv.tools.discover.recipes import (
     sources_of,
     succeeded,
 )
-from genenv.tools.discover.relations import Records
 from genenv.tools.discover.state_values import (
     ANY,
     FILES,
     HIDDEN,
     KEY,
     NAMES,
+    Records,
     about,
     indices,
     is_inside_record,

@@ -35,9 +35,9 @@ from genenv.tools.discover.recipes import (
     succeeded,
     taken,
 )
-from genenv.tools.discover.relations import Records
 from genenv.tools.discover.state_values import (
     INDEX,
+    Records,
     leaves,
     names_records,
     refers,

@@ -39,7 +39,7 @@ from genenv.tools.worlds.openapi.http_client import (
     outcome_of,
 )
 from genenv.tools.worlds.openapi.loading import is_address, load_text
-from genenv.tools.worlds.openapi.parameters import MOST_TOOLS, TOO_MANY
+from genenv.tools.worlds.openapi.mock_world import MOST_TOOLS, TOO_MANY
 from genenv.tools.worlds.openapi.shapes import plain
 from genenv.tools.worlds.recorded import MOST_SENT, MOST_WRITTEN, Ended, NoAnswer, record
 from genenv.tools.worlds.sources import RecordedSource, Source, ToolOrigin
