@@ -45,8 +45,8 @@ from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.worlds.base import Call, World
-from genenv.tools.worlds.mcp.origin import McpOrigin
 from genenv.tools.worlds.mcp.world import McpSource, McpWorld
+from genenv.tools.worlds.origins import McpOrigin
 from genenv.tools.worlds.python import PythonWorld
 
 WAITING = '''"""A tool that waits as a service on a network does."""

@@ -15,14 +15,13 @@ from bundles import EXAMPLES, call, made
 from genenv.gate.gate import base_tasks
 from genenv.tools.bundle import Bundle
 from genenv.tools.calls import format_calls
-from genenv.tools.discover.asking import IDLE, SAME, UNSEEN, find_unseen, unjudged
+from genenv.tools.discover.asking import IDLE, SAME, UNSEEN, ObservedWorld, find_unseen, unjudged
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import Graph, Recipe
 from genenv.tools.environment import Tools
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.worlds.base import GONE
 from genenv.tools.worlds.mcp.world import McpSource, McpWorld
-from genenv.tools.worlds.observed import ObservedWorld
 from genenv.tools.worlds.python import PythonWorld
 
 ORDERS = '{f"A-{n}": {"item": item, "status": "open"} for n, item in enumerate(("lamp", "desk", "rug"), 1)}'

@@ -17,9 +17,8 @@ from genenv.errors import UsageError
 from genenv.tools import bundle as bundles
 from genenv.tools.bundle import Bundle
 from genenv.tools.worlds import processes
-from genenv.tools.worlds.mcp.origin import McpOrigin
 from genenv.tools.worlds.mcp.world import McpSource, McpWorld
-from genenv.tools.worlds.origins import OpenApiOrigin, PythonOrigin, configure
+from genenv.tools.worlds.origins import McpOrigin, OpenApiOrigin, PythonOrigin, configure
 from genenv.tools.worlds.python import PythonWorld
 from genenv.tools.worlds.sources import PythonSource
 

@@ -22,8 +22,8 @@ from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.worlds.base import GONE
 from genenv.tools.worlds.limits import Limits
 from genenv.tools.worlds.mcp import client as mcp_server
-from genenv.tools.worlds.mcp.origin import McpOrigin, RemoteServer
 from genenv.tools.worlds.mcp.world import McpSource, McpWorld
+from genenv.tools.worlds.origins import McpOrigin, RemoteServer
 
 SERVER = (sys.executable, "-S", str(EXAMPLES / "hostile_server.py"))
 FINE = call("fine")

@@ -22,8 +22,8 @@ from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.worlds.base import GONE, Session
-from genenv.tools.worlds.mcp.origin import McpOrigin
 from genenv.tools.worlds.mcp.world import McpSource, McpWorld
+from genenv.tools.worlds.origins import McpOrigin
 
 ACCOUNTS = {
     f"A-{number}": {"owner": owner, "city": city, "balance": 10 * number}

@@ -21,9 +21,8 @@ from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.worlds.base import Outcome
 from genenv.tools.worlds.mcp import client as mcp_server
-from genenv.tools.worlds.mcp.origin import McpOrigin
 from genenv.tools.worlds.mcp.world import McpSource, McpWorld
-from genenv.tools.worlds.origins import origin_of
+from genenv.tools.worlds.origins import McpOrigin, origin_of
 from running import running_in
 
 ACCOUNTS = {

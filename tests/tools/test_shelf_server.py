@@ -29,8 +29,8 @@ from genenv.tools.discover.recipes import CallStats, Graph, draw_arguments
 from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.worlds.base import Call, Played
-from genenv.tools.worlds.mcp.origin import McpOrigin
 from genenv.tools.worlds.mcp.world import McpSource, McpWorld
+from genenv.tools.worlds.origins import McpOrigin
 from sharing import Shared
 
 GIT = shutil.which("git")

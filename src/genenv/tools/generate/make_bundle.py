@@ -29,7 +29,7 @@ from genenv.tools.bundle import (
     values_toml,
     wordings_toml,
 )
-from genenv.tools.discover.asking import first_call, said_of_unseen, unjudged, with_questions
+from genenv.tools.discover.asking import first_call, observed, said_of_unseen, unjudged, with_questions
 from genenv.tools.discover.exploring import (
     Explorer,
     Nondeterminism,
@@ -48,7 +48,6 @@ from genenv.tools.spec import Program
 from genenv.tools.worlds.base import LoadedWorld
 from genenv.tools.worlds.limits import USUAL, BoundedWorld, Budget, Limits
 from genenv.tools.worlds.mcp.world import McpWorld
-from genenv.tools.worlds.observed import observed
 from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.python import PythonWorld
 from genenv.tools.worlds.recorded import RecordedWorld

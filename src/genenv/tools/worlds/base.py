@@ -24,6 +24,9 @@ from genenv.untrusted import schemas
 
 GONE = "The tool ended its process, or took too long."
 TOOK_TOO_LONG = "The tool took too long."
+MOST_CHARS = 64_000
+"""Of a result. More is an error for the agent, who could not read it."""
+TOO_LONG = f"The result is longer than {MOST_CHARS} characters."
 _SHORT_LIST, _MOST_LISTED = 3, 20
 """Values of a parameter that a prompt repeats, and that it lists; of longer lists it has the first ones."""
 _MOST_DEFAULT = 60

@@ -94,14 +94,6 @@ class Arguments:
             given={one: given[one] for one in parameters if one in given},
         )
 
-    def read(self, given: Mapping[str, object]) -> tuple[list[object], dict[str, object]]:
-        """Arguments as the function takes them; those that are not given keep its defaults.
-
-        Raises:
-            pydantic.ValidationError: one is not as the signature says.
-        """
-        return self.placed(self.checked(given))
-
     def checked(self, given: Mapping[str, object]) -> BaseModel:
         """Arguments as values of the types that the function wants, and the defaults of the others.
 
@@ -245,22 +237,17 @@ def _with_fields(hint: object) -> Any:  # noqa: ANN401 - a type
     return typing.Union[chosen] if origin is UnionType else origin[chosen]  # noqa: UP007 - made at run time
 
 
-def _untitled(schema: object) -> Any:  # noqa: ANN401 - JSON
-    """A schema without the titles that pydantic makes of names."""
+def _untitled(schema: object, *, of_fields: bool = False) -> Any:  # noqa: ANN401 - JSON
+    """A schema, or the schemas of fields by name, without the titles that pydantic makes of names."""
     if isinstance(schema, list):
         return [_untitled(one) for one in cast("list[object]", schema)]
     if not isinstance(schema, dict):
         return schema
-    found = cast("dict[str, object]", schema)
     return {
-        key: _untitled(value) if key != "properties" else _properties(value)
-        for key, value in found.items()
-        if key != "title" or not isinstance(value, str)
+        key: _untitled(value, of_fields=key == "properties" and not of_fields)
+        for key, value in cast("dict[str, object]", schema).items()
+        if of_fields or key != "title" or not isinstance(value, str)
     }
-
-
-def _properties(found: object) -> Any:  # noqa: ANN401 - JSON
-    return {name: _untitled(value) for name, value in cast("dict[str, object]", found).items()}
 
 
 def public_functions(module: ModuleType) -> dict[str, Callable[..., object]]:
@@ -322,19 +309,17 @@ def _function_inside(holder: object, name: str, module: str) -> Callable[..., ob
     waiting, seen = deque([holder, *of_class]), {id(holder)}
     while waiting and len(seen) < _MOST_LOOKED_AT:
         value = waiting.popleft()
-        if isinstance(value, FunctionType) and value.__module__ == module and not _wants_self(value):
-            own.append(value)
-            continue
+        if isinstance(value, FunctionType) and value.__module__ == module:
+            first = next(iter(inspect.signature(value).parameters), "")
+            if first != "self":
+                own.append(value)
+                continue
         for inner in _held_by(value):
             if id(inner) not in seen and not isinstance(inner, type | ModuleType):
                 seen.add(id(inner))
                 waiting.append(inner)
     named = [one for one in own if getattr(one, "__name__", "") == name]
     return (named or own)[0] if named or len(own) == 1 else None
-
-
-def _wants_self(function: FunctionType) -> bool:
-    return next(iter(inspect.signature(function).parameters), "") == "self"
 
 
 def _held_by(value: object) -> list[object]:
@@ -371,15 +356,16 @@ def public_classes(module: ModuleType) -> dict[str, type[object]]:
         if isinstance(value, type) and not issubclass(made, no_tools) and any(True for _ in methods(made)):
             found[name] = made
     plain = {name: one for name, one in found.items() if not dataclasses.is_dataclass(one)}
-    return plain or {name: one for name, one in found.items() if _needs_no_argument(one)}
+    return plain or {name: one for name, one in found.items() if not needed_by(one)}
 
 
-def _needs_no_argument(made: type[object]) -> bool:
-    return all(
-        parameter.default is not parameter.empty
-        or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        for parameter in inspect.signature(made).parameters.values()
-    )
+def needed_by(made: type[object]) -> list[str]:
+    """The parameters of a class's constructor that have no default."""
+    return [
+        name
+        for name, one in inspect.signature(made).parameters.items()
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
 
 
 def methods(made: type) -> Iterator[str]:
@@ -458,7 +444,7 @@ class InProcessWorld(LoadedWorld):
         if tool is None:
             return None, f"There is no tool {call.tool!r}."
         try:
-            placed, named = tool.arguments.read(call.args)
+            placed, named = tool.arguments.placed(tool.arguments.checked(call.args))
             return cast(Json, result_of(getattr(made, call.tool)(*placed, **named))), None
         except ValidationError as error:
             first = error.errors()[0]

@@ -130,17 +130,14 @@ class PythonWorld(LoadedWorld):
             else ()
         )
         """What a user should know about the file."""
-        permits = self._scratch.permits
-        self.network, self.confined = permits.network, permits.confined
+        self.network, self.confined = self._scratch.permits
 
     def _described(self) -> dict[str, Any]:
         with contextlib.closing(self._connected(START_S)) as connection:
             try:
                 answer = connection.ask({"do": "describe"}, START_S)
             except _Ended:
-                raise UsageError(
-                    f"{self.file} cannot be imported: it ends the process, or takes over {START_S:g} s"
-                ) from None
+                raise self._not_imported() from None
         if "refused" in answer:
             raise NotStarted(str(answer["refused"]), answer["asked"])
         return answer
@@ -299,9 +296,10 @@ class PythonWorld(LoadedWorld):
         self._ended = ended_with(self, self._process)
         if not _line_within(cast(Any, self._process.stdout), limit_s):
             self._end()
-            raise UsageError(
-                f"{self.file} cannot be imported: it ends the process, or takes over {START_S:g} s"
-            )
+            raise self._not_imported()
+
+    def _not_imported(self) -> UsageError:
+        return UsageError(f"{self.file} cannot be imported: it ends the process, or takes over {START_S:g} s")
 
     def _end(self) -> None:
         if self._player is not None:

@@ -250,8 +250,9 @@ def record(
     silent = {name: recorder.silent.get(name) or recorder.ended for name in tools if name not in answered}
     silent = {name: f"the service did not answer its calls: {why}" for name, why in silent.items() if why}
     kept = {name: one for name, one in tools.items() if name not in silent}
+    stored = _as_recorded(kept, graph, answers).values()
     return Recording(
-        tools=tuple(map(_recorded_tool, _as_recorded(kept, graph, answers).values())),
+        tools=tuple(RecordedTool.model_validate(one, from_attributes=True) for one in stored),
         left_out={**left_out, **silent},
         answers=answers,
         ended=recorder.ended,
@@ -317,14 +318,3 @@ def _with_examples(tool: Tool, recipe: Recipe | None, answers: Sequence[Answer])
         drawn = recipe is not None and recipe.ways.get(name) == FRESH and not is_closed(tool, name)
         shown[name] = {**schema, "examples": [*values.values()][:_EXAMPLES]} if values and drawn else schema
     return replace(tool, parameters={**tool.parameters, "properties": shown})
-
-
-def _recorded_tool(tool: Tool) -> RecordedTool:
-    return RecordedTool.model_validate(
-        {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.parameters,
-            "writes": tool.writes,
-        }
-    )

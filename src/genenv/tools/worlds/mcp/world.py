@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shlex
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
@@ -24,6 +25,7 @@ from genenv.tools.worlds import seeding
 from genenv.tools.worlds.base import (
     GONE,
     MOST_KNOWN,
+    TOO_LONG,
     Call,
     KnownPrograms,
     LoadedWorld,
@@ -34,19 +36,17 @@ from genenv.tools.worlds.base import (
     usable,
 )
 from genenv.tools.worlds.folder import Original, WorkingFolder
+from genenv.tools.worlds.jsonable import with_texts
 from genenv.tools.worlds.mcp.client import (
     Connection,
     Flooded,
-    Launch,
     NotRunning,
     outcome_of,
     over_stdio,
-    too_long,
     tool_of,
 )
-from genenv.tools.worlds.processes import Permits, Scratch, Thread, environment
+from genenv.tools.worlds.processes import Scratch, Thread, environment
 from genenv.tools.worlds.python import CALL_S
-from genenv.tools.worlds.python_child import MOST_CHARS
 from genenv.types import Json
 
 T = TypeVar("T")
@@ -148,28 +148,21 @@ class _Process:
         self._folder = WorkingFolder(self._scratch.files, original)
         self._log = self._scratch.path / "log"
         self._log.touch()
-        self.connection = Connection(partial(over_stdio, self._launch(running)))
+        command = [word.replace(FOLDER, str(self._folder.path)) for word in running.command]
+        command = self._scratch.launched(command, network=running.network, may_write=running.may_write)
+        variables = self._environment(running)
+        streams = partial(over_stdio, folder=self._folder.path, log=self._log)
+        self.connection = Connection(partial(streams, command=command, environment=variables))
         self.name = running.command[0]
 
-    def _launch(self, running: McpSource) -> Launch:
+    def _environment(self, running: McpSource) -> dict[str, str]:
         where = str(self._folder.path)
         own = (one.split("=", 1) for one in running.env)
         given = {name: value.replace(FOLDER, where) for name, value in own}
         told = {k: v for k, v in environment(self._scratch.temporary).items() if k != _OF_PYTHON}
-        command = [word.replace(FOLDER, where) for word in running.command]
         offline = {} if running.network else {"npm_config_fetch_retries": "0"}
-        return Launch(
-            command=self._scratch.launched(command, network=running.network, may_write=running.may_write),
-            folder=self._folder.path,
-            log=self._log,
-            environment={
-                **told,
-                **_ALWAYS,
-                **offline,
-                **given,
-                **(self._seeds(given) if running.seeded else {}),
-            },
-        )
+        seeds = self._seeds(given) if running.seeded else {}
+        return {**told, **_ALWAYS, **offline, **given, **seeds}
 
     def _seeds(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return variables by which Node and Python load code that seeds random numbers, before all other."""
@@ -200,8 +193,8 @@ class _Process:
         return nonsense + (f" ({told[:300]})" if told else "")
 
     @property
-    def permits(self) -> Permits:
-        """What the process may do."""
+    def permits(self) -> tuple[bool, bool]:
+        """See `Scratch.permits`."""
         return self._scratch.permits
 
     def restore(self) -> None:
@@ -217,7 +210,7 @@ class _Process:
         if self._log.stat().st_size > _MOST_LOG:
             os.truncate(self._log, 0)
         args = {name: self._real(value) for name, value in call.args.items()}
-        outcome = outcome_of(await self.connection.call(call.tool, args, limit_s), MOST_CHARS)
+        outcome = outcome_of(await self.connection.call(call.tool, args, limit_s))
         error = None if outcome.error is None else str(self._shown(outcome.error))
         return Outcome(result=self._shown(outcome.result), error=error)
 
@@ -227,19 +220,13 @@ class _Process:
 
     def _shown(self, value: Json) -> Json:
         """Return a value with the folder's real path replaced by `SHOWN`."""
-        if isinstance(value, str):
-            return value.replace(str(self._folder.path), SHOWN)
-        if isinstance(value, Mapping):
-            return {str(self._shown(key)): self._shown(one) for key, one in value.items()}
-        return [self._shown(one) for one in value] if isinstance(value, list) else value
+        return with_texts(value, lambda text: text.replace(str(self._folder.path), SHOWN), keys=True)
 
     def _real(self, value: Json) -> Json:
         """Return an argument with `SHOWN` replaced by the folder's real path."""
-        if isinstance(value, str) and (value == SHOWN or value.startswith((f"{SHOWN}/", f"file://{SHOWN}/"))):
-            return value.replace(SHOWN, str(self._folder.path), 1)
-        if isinstance(value, Mapping):
-            return {key: self._real(one) for key, one in value.items()}
-        return [self._real(one) for one in value] if isinstance(value, list) else value
+        is_inside = re.compile(rf"(file://)?{SHOWN}/|{SHOWN}\Z").match
+        where = str(self._folder.path)
+        return with_texts(value, lambda text: text.replace(SHOWN, where, 1) if is_inside(text) else text)
 
     async def close(self) -> None:
         """End the process, and remove its folder."""
@@ -283,7 +270,7 @@ class McpWorld(LoadedWorld):
         except BaseException:
             self.close()
             raise
-        self.network, self.confined = first.permits.network, first.permits.confined
+        self.network, self.confined = first.permits
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`. Programs are cached. A call that ends the process fails, and so do all after it."""
@@ -426,7 +413,7 @@ class _Open:
             try:
                 outcome = await process.call(call, self._world.call_s)
             except NotRunning as error:
-                return Outcome(error=too_long(MOST_CHARS) if isinstance(error, Flooded) else GONE)
+                return Outcome(error=TOO_LONG if isinstance(error, Flooded) else GONE)
             self.is_over = False
             self._made.append(call)
             return outcome

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from genenv.errors import UsageError
 from genenv.texts import masked
 from genenv.tools.discover.state_values import words_of
-from genenv.tools.worlds.base import Call, Outcome, Tool
+from genenv.tools.worlds.base import TOO_LONG, Call, Outcome, Tool
 from genenv.tools.worlds.limits import USUAL, Budget
 from genenv.tools.worlds.openapi.document import (
     FORM,
@@ -30,7 +30,6 @@ from genenv.tools.worlds.openapi.document import (
 from genenv.tools.worlds.openapi.http_client import (
     HEADER_VALUE,
     TOO_LARGE,
-    TOO_LONG,
     Headers,
     HttpClient,
     Request,
