@@ -19,6 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -239,14 +240,13 @@ class PythonWorld(LoadedWorld):
             with contextlib.closing(self._connected()) as connection:
                 yield _PythonSession(self, connection)
             return
-        connection = await asyncio.to_thread(self._connected)
-        reader, writer = await asyncio.open_connection(sock=connection.given_up(), limit=_MOST_BYTES)
+        connection, worker = await asyncio.to_thread(self._connected), ThreadPoolExecutor(1)
         try:
-            yield _PythonSession(self, connection, (reader, writer))
+            yield _PythonSession(self, connection, worker)
         finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            connection.interrupt()
+            worker.submit(connection.close)
+            worker.shutdown(wait=False)
 
     def received(self) -> int:
         """See `LoadedWorld`. It is about what tools have answered, without their state."""
@@ -321,7 +321,7 @@ class _Connection:
     """A session's process, spoken to by blocking calls.
 
     Args:
-        world: counts the bytes.
+        world: stays as long as its session.
         address: of the process that forks sessions.
         limit_s: how long it may take to answer, in seconds.
     """
@@ -329,7 +329,7 @@ class _Connection:
     def __init__(self, world: PythonWorld, address: str, limit_s: float) -> None:
         self._world, self._file = world, world.file
         self._socket = socket.socket(socket.AF_UNIX)
-        self.pid = 0
+        self.pid, self._is_killed = 0, False
         self.first: Json = None
         """The session's state before its first program, once it was sent."""
         try:
@@ -346,9 +346,11 @@ class _Connection:
         """The answer.
 
         Raises:
-            _Ended: the process has ended or takes too long, and is ended.
+            _Ended: the process has ended or takes too long, and is ended; also by an earlier request.
             EnvironmentCodeError: the answer is larger than anything that could be of use.
         """
+        if self._is_killed:
+            raise _Ended
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
             return self._read(limit_s)
@@ -366,16 +368,26 @@ class _Connection:
                 raise _Ended
             if len(line) > _MOST_BYTES:
                 self.kill()
-                raise too_large(self._file)
-        return parsed(bytes(line))
+                raise EnvironmentCodeError(
+                    f"{self._file}: the tools' state and results take more than {_MOST_BYTES >> 20} MiB; "
+                    "make what they hold smaller"
+                )
+        try:
+            told: object = json.loads(line)
+        except (ValueError, RecursionError):
+            raise _Ended from None
+        if not isinstance(told, dict):
+            raise _Ended
+        return cast("dict[str, Any]", told)
 
-    def given_up(self) -> socket.socket:
-        """The socket, for somebody else to speak through."""
-        self._socket.setblocking(False)
-        return self._socket
+    def interrupt(self) -> None:
+        """Let a request that waits in another thread end at once."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def kill(self) -> None:
         """End the process, and what it has started."""
+        self._is_killed = True
         if self.pid:
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -385,49 +397,20 @@ class _Connection:
         self._socket.close()
 
 
-def parsed(line: bytes) -> dict[str, Any]:
-    """An answer of a session.
-
-    Raises:
-        _Ended: it is no object of JSON.
-    """
-    try:
-        told: object = json.loads(line)
-    except (ValueError, RecursionError):
-        raise _Ended from None
-    if not isinstance(told, dict):
-        raise _Ended
-    return cast("dict[str, Any]", told)
-
-
-def too_large(file: str) -> EnvironmentCodeError:
-    """The error that an answer is too large."""
-    return EnvironmentCodeError(
-        f"{file}: the tools' state and results take more than {_MOST_BYTES >> 20} MiB; "
-        "make what they hold smaller"
-    )
-
-
 class _PythonSession:
     """A session of a `PythonWorld` for one episode.
 
     Args:
         world: its tools.
         connection: to the session's process.
-        streams: the connection's socket as asyncio's streams, by which others go on while a call waits; None:
-            calls block.
+        worker: a thread in which calls wait, so that others go on; None: calls block.
     """
 
     def __init__(
-        self,
-        world: PythonWorld,
-        connection: _Connection,
-        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None,
+        self, world: PythonWorld, connection: _Connection, worker: ThreadPoolExecutor | None = None
     ) -> None:
-        self._world, self._connection, self._streams = world, connection, streams
-        self._turn = asyncio.Lock()
+        self._world, self._connection, self._worker = world, connection, worker
         self._made: list[Call] = []
-        self._gone = False
 
     async def call(self, call: Call) -> Outcome:
         """See `Session`. A call that ends the process fails, and so do those after it."""
@@ -450,30 +433,7 @@ class _PythonSession:
         return answer["state"]
 
     async def _ask(self, request: Mapping[str, object], limit_s: float) -> dict[str, Any]:
-        async with self._turn:
-            if self._gone:
-                raise _Ended
-            try:
-                if self._streams is None:
-                    return self._connection.ask(request, limit_s)
-                return await self._asked(*self._streams, request, limit_s)
-            except _Ended:
-                self._gone = True
-                raise
-
-    async def _asked(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        request: Mapping[str, object],
-        limit_s: float,
-    ) -> dict[str, Any]:
-        try:
-            writer.write(json.dumps(request).encode() + b"\n")
-            line = await asyncio.wait_for(reader.readline(), limit_s)
-        except (OSError, TimeoutError, ValueError) as error:
-            self._connection.kill()
-            raise _Ended from error
-        if not line.endswith(b"\n"):
-            raise _Ended
-        return parsed(line)
+        if self._worker is None:
+            return self._connection.ask(request, limit_s)
+        ask = partial(self._connection.ask, request, limit_s)
+        return await asyncio.get_running_loop().run_in_executor(self._worker, ask)
