@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -37,7 +38,7 @@ from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.openapi.service import Service, ServiceOrigin
 from genenv.tools.worlds.processes import Thread
 from genenv.tools.worlds.python import NotStarted
-from genenv.tools.worlds.recorded import MOST_SENT, Ended, NoAnswer, may_write, record
+from genenv.tools.worlds.recorded import MOST_SENT, Ended, NoAnswer, Recording, Send, may_write, record
 from genenv.tools.worlds.source_text import WrittenOut
 from genenv.tools.worlds.sources import OpenApiSource, PythonSource, RecordedSource, Source, ToolOrigin
 
@@ -367,7 +368,7 @@ def _absolute(word: str) -> str:
     return str(path.absolute()) if is_file and not word.startswith("-") else word
 
 
-_REMOTE_CALL_S = 30.0
+_CALL_S = 30.0
 _REFUSED = "it may write (it has no readOnlyHint), and --allow-writes was not given"
 
 
@@ -382,83 +383,49 @@ class RemoteOrigin(ToolOrigin):
 
     def __init__(self, address: str, *, writes: bool, most: int) -> None:
         self._address, self._writes, self._most, self.label = address, writes, most, address
-        written = (
-            "write are called for real, each different call once" if writes else "may write are left out"
-        )
-        self.warning = f"the server is asked now, and its answers are kept; tools that {written}"
+        told = "write are called for real, each different call once" if writes else "may write are left out"
+        self.warning = f"the server is asked now, and its answers are kept; tools that {told}"
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `ToolOrigin`. Records the server's answers."""
-        server, budget = RemoteServer(self._address), budget or Budget(USUAL)
-        budget.received += server.received  # bytes of its list of tools
+        budget = budget or Budget(USUAL)
+        with closing(Thread()) as thread:
+            connection = Connection(partial(over_http, self._address))
 
-        def send(call: Call) -> Outcome:
-            with budget.spending(lambda: server.received):
-                return server.send(call)
+            def send(call: Call) -> Outcome:
+                try:
+                    with budget.spending(lambda: connection.received):
+                        answer = thread.start(connection.call(call.tool, call.args, _CALL_S)).result()
+                except Silent as error:
+                    raise NoAnswer(str(error)) from error
+                except NotRunning as error:
+                    raise Ended(f"it does not answer any more: {error}") from error
+                return outcome_of(answer)
 
-        try:
-            tools, left_out = usable({one.name: partial(tool_of, one) for one in server.tools})
-            left_out = {**left_out, **server.left_out}
-            refused = {name: _REFUSED for name, one in tools.items() if may_write(one) and not self._writes}
-            kept = {name: one for name, one in tools.items() if name not in refused}
-            if not kept:
-                reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())[:400]
-                raise UsageError(
-                    f"all tools of {self._address} may write: none has a readOnlyHint; --allow-writes has "
-                    "them called for real"
-                    if tools
-                    else f"{self._address} gives no tools: {reasons or 'it lists none'}"
-                )
-            record(kept, send, {**left_out, **refused}, random.Random("recording"), self._most).save(files)
-        finally:
-            server.close()
+            try:
+                thread.start(connection.open()).result()
+                budget.received += connection.received  # bytes of its list of tools
+                self._recorded(connection, send).save(files)
+            except NotRunning as error:
+                raise UsageError(f"{self._address} gives no tools: {error}") from error
+            finally:
+                thread.start(connection.close()).result()
         return RecordedSource(address=self._address)
 
-
-class RemoteServer:
-    """A connection to a remote MCP server that has listed its tools.
-
-    Args:
-        address: the address of the server.
-
-    Raises:
-        UsageError: nothing answers there, or it does not speak MCP.
-    """
-
-    def __init__(self, address: str) -> None:
-        self._thread, self._connection = Thread(), Connection(partial(over_http, address))
-        try:
-            self._thread.start(self._connection.open()).result()
-        except BaseException as error:
-            self.close()
-            if not isinstance(error, NotRunning):
-                raise
-            raise UsageError(f"{address} gives no tools: {error}") from error
-        self.tools, self.left_out = self._connection.tools, self._connection.left_out
-
-    @property
-    def received(self) -> int:
-        """Bytes that the server has sent so far."""
-        return self._connection.traffic.received
-
-    def send(self, call: Call) -> Outcome:
-        """Call a tool and return the outcome.
-
-        Raises:
-            NoAnswer: it takes too long, or the connection is gone.
-        """
-        try:
-            answer = self._thread.start(self._connection.call(call.tool, call.args, _REMOTE_CALL_S)).result()
-        except Silent as error:
-            raise NoAnswer(str(error)) from error
-        except NotRunning as error:
-            raise Ended(f"it does not answer any more: {error}") from error
-        return outcome_of(answer)
-
-    def close(self) -> None:
-        """End the connection."""
-        self._thread.start(self._connection.close()).result()
-        self._thread.close()
+    def _recorded(self, connection: Connection, send: Send) -> Recording:
+        tools, left_out = usable({one.name: partial(tool_of, one) for one in connection.tools})
+        left_out |= connection.left_out
+        refused = {name: _REFUSED for name, one in tools.items() if may_write(one) and not self._writes}
+        kept = {name: one for name, one in tools.items() if name not in refused}
+        if not kept:
+            reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())[:400]
+            raise UsageError(
+                f"all tools of {self._address} may write: none has a readOnlyHint; --allow-writes has "
+                "them called for real"
+                if tools
+                else f"{self._address} gives no tools: {reasons or 'it lists none'}"
+            )
+        return record(kept, send, {**left_out, **refused}, random.Random("recording"), self._most)
 
 
 class OpenApiOrigin(ToolOrigin):

@@ -13,7 +13,6 @@ import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,24 +45,19 @@ class TooLong(ValueError):
         super().__init__(f"it sent a message of more than {MOST_BYTES >> 20} MiB")
 
 
-@dataclass(slots=True)
-class Traffic:
-    """Counts the data that a server sent."""
-
-    received: int = 0
-    """Bytes of all messages."""
-    too_long: bool = False
-    """Whether the connection ended because a message was too long."""
-
-
 @contextlib.asynccontextmanager
 async def over_stdio(
-    traffic: Traffic, *, command: Sequence[str], folder: Path, log: Path, environment: Mapping[str, str]
+    connection: Connection,
+    *,
+    command: Sequence[str],
+    folder: Path,
+    log: Path,
+    environment: Mapping[str, str],
 ) -> AsyncGenerator[TransportStreams]:
     """Start a server process, yield its streams, and end it with all that it has started.
 
     Args:
-        traffic: counts the data that arrive.
+        connection: counts the data that arrive.
         command: the words of the command.
         folder: the working folder.
         log: a file for its standard error.
@@ -95,7 +89,7 @@ async def over_stdio(
         output = cast(asyncio.StreamReader, process.stdout)
         with contextlib.suppress(*gone):
             async with arriving:
-                while line := await _line(output, traffic):
+                while line := await _line(output, connection):
                     await arriving.send(_message(line))
 
     async def speak() -> None:
@@ -121,14 +115,14 @@ async def over_stdio(
             await _end(process)
 
 
-async def _line(output: asyncio.StreamReader, traffic: Traffic) -> bytes:
+async def _line(output: asyncio.StreamReader, connection: Connection) -> bytes:
     """Return the next line of output; empty at the end."""
     try:
         line = await output.readline()
     except ValueError as error:  # it is longer than the limit
-        traffic.too_long = True
+        connection.is_flooded = True
         raise TooLong from error
-    traffic.received += len(line)
+    connection.received += len(line)
     return line
 
 
@@ -157,12 +151,12 @@ async def _end(process: Process) -> None:
 
 
 @contextlib.asynccontextmanager
-async def over_http(address: str, traffic: Traffic) -> AsyncGenerator[TransportStreams]:
+async def over_http(address: str, connection: Connection) -> AsyncGenerator[TransportStreams]:
     """Connect to a server by its address, and yield its streams.
 
     Args:
         address: the address of the server.
-        traffic: counts the data that arrive.
+        connection: counts the data that arrive.
     """
     from httpx2 import AsyncByteStream, AsyncClient, ReadError, Timeout
     from mcp.client.streamable_http import streamable_http_client
@@ -180,7 +174,7 @@ async def over_http(address: str, traffic: Traffic) -> AsyncGenerator[TransportS
                 raise ReadError("it packed its answer, which it was asked not to")
             size = 0
             async for part in self._stream:
-                traffic.received += len(part)
+                connection.received += len(part)
                 size += len(part)
                 if size > MOST_BYTES and not self._events:  # the client bounds each event
                     raise ReadError(str(TooLong()))
@@ -331,11 +325,15 @@ class Connection:
         streams: connects to the server, and counts what it sends.
     """
 
-    def __init__(self, streams: Callable[[Traffic], AbstractAsyncContextManager[TransportStreams]]) -> None:
+    def __init__(
+        self, streams: Callable[[Connection], AbstractAsyncContextManager[TransportStreams]]
+    ) -> None:
         client_class()
         self._streams = streams
-        self.traffic = Traffic()
-        """Counts the data that the server sent."""
+        self.received = 0
+        """Bytes of all messages of the server."""
+        self.is_flooded = False
+        """Whether the connection ended because a message was too long."""
         self.nonsense = 0
         """Lines that were no messages of MCP."""
         self.tools: list[McpTool] = []
@@ -377,7 +375,7 @@ class Connection:
         from mcp import MCPError
 
         try:
-            streams = self._streams(self.traffic)
+            streams = self._streams(self)
             async with client_class()(streams, message_handler=self._heard, cache=None) as client:
                 self.tools, self.left_out = await listed(client)
                 self._client = client
@@ -417,7 +415,7 @@ class Connection:
             return " ".join(str(error).split())[:500] or "The call was refused."
 
     def _ended(self) -> NotRunning:
-        return Flooded("it sent too much") if self.traffic.too_long else NotRunning(self._failure)
+        return Flooded("it sent too much") if self.is_flooded else NotRunning(self._failure)
 
     async def close(self) -> None:
         """End the connection, and the process if it has one, even while it starts or works."""

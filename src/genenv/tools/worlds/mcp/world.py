@@ -326,7 +326,7 @@ class McpWorld(LoadedWorld):
 
     def received(self) -> int:
         """See `LoadedWorld`."""
-        return self._received + sum(one.connection.traffic.received for one in tuple(self._processes))
+        return self._received + sum(one.connection.received for one in tuple(self._processes))
 
     # processes; these methods run in the thread's loop
 
@@ -373,7 +373,7 @@ class McpWorld(LoadedWorld):
     async def _ended(self, process: _Process) -> None:
         if process in self._processes:
             self._processes.remove(process)
-            self._received += process.connection.traffic.received
+            self._received += process.connection.received
             await process.close()
 
     async def _end_all(self) -> None:
