@@ -41,7 +41,7 @@ from genenv.tools.environment import Tools, ToolsEpisode
 from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
-from genenv.tools.worlds.base import Call, play_uncached
+from genenv.tools.worlds.base import Call
 from genenv.tools.worlds.origins import origin_of
 from genenv.types import Lineage, Message, Origin, Rejection, Task, Verdict
 
@@ -95,7 +95,7 @@ def making(folder: Path, chosen: argparse.Namespace) -> None:
 
 def times(env: Tools, tasks: list[Task]) -> None:
     """Medians."""
-    say(start_ms=median_ms(lambda: play_uncached(env.world, []), 100))
+    say(start_ms=median_ms(lambda: env.world.play_uncached([]), 100))
     graded = median_ms(lambda: [env.check(task, task.oracle) for task in tasks], 5) / len(tasks)
     calls = sum(env.steps(task) for task in tasks) / len(tasks)
     say(graded_ms=round(graded, 2), calls_a_task=round(calls, 2))

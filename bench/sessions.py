@@ -45,8 +45,8 @@ from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.worlds.base import Call, World
-from genenv.tools.worlds.mcp.origin import McpOrigin
-from genenv.tools.worlds.mcp.world import McpWorld, Running
+from genenv.tools.worlds.mcp.world import McpSource, McpWorld
+from genenv.tools.worlds.origins import McpOrigin
 from genenv.tools.worlds.python import PythonWorld
 
 WAITING = '''"""A tool that waits as a service on a network does."""
@@ -176,7 +176,7 @@ class Served:
     @contextmanager
     def opened(self, *, fresh: bool) -> Generator[McpWorld]:
         """Its tools."""
-        running = Running(command=self.command, fresh=fresh, may_write=self.may_write)
+        running = McpSource(command=self.command, fresh=fresh, may_write=self.may_write)
         with closing(McpWorld(self.files, running)) as world:
             yield world
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bundles import EXAMPLES, call
 from fuzzing import Fuzz
 from genenv.tools.worlds.mcp import client as mcp_server
-from genenv.tools.worlds.mcp.world import McpWorld, Running
+from genenv.tools.worlds.mcp.world import McpSource, McpWorld
 from genenv.types import Json
 
 SERVER = (sys.executable, "-S", str(EXAMPLES / "hostile_server.py"))
@@ -46,7 +46,7 @@ def messages(results: st.SearchStrategy[Json]) -> st.SearchStrategy[str]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpWorld]:
-    opened = McpWorld(tmp_path_factory.mktemp("none"), Running(command=SERVER, fresh=False), call_s=0.3)
+    opened = McpWorld(tmp_path_factory.mktemp("none"), McpSource(command=SERVER, fresh=False), call_s=0.3)
     yield opened
     opened.close()
 
@@ -69,6 +69,6 @@ def test_whatever_a_server_lists_the_world_opens_or_there_is_a_sentence(
 
     def read(raw: str) -> None:
         (tmp_path / "list").write_text(raw, encoding="utf-8", errors="replace")
-        McpWorld(tmp_path / "none", Running(command=(*SERVER, str(tmp_path / "list")), fresh=False)).close()
+        McpWorld(tmp_path / "none", McpSource(command=(*SERVER, str(tmp_path / "list")), fresh=False)).close()
 
     fuzz(messages(_TOOLS), read, examples=8)

@@ -15,14 +15,13 @@ from bundles import EXAMPLES, call, made
 from genenv.gate.gate import base_tasks
 from genenv.tools.bundle import Bundle
 from genenv.tools.calls import format_calls
-from genenv.tools.discover.asking import IDLE, SAME, UNSEEN, find_unseen, unjudged
+from genenv.tools.discover.asking import IDLE, SAME, UNSEEN, ObservedWorld, find_unseen, unjudged
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import Graph, Recipe
 from genenv.tools.environment import Tools
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.worlds.base import GONE
-from genenv.tools.worlds.mcp.world import McpWorld, Running
-from genenv.tools.worlds.observed import ObservedWorld
+from genenv.tools.worlds.mcp.world import McpSource, McpWorld
 from genenv.tools.worlds.python import PythonWorld
 
 ORDERS = '{f"A-{n}": {"item": item, "status": "open"} for n, item in enumerate(("lamp", "desk", "rug"), 1)}'
@@ -73,7 +72,7 @@ def _orders():
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[McpWorld]:
     command = (sys.executable, "-S", str(EXAMPLES / "memory_server.py"))
-    with closing(McpWorld(tmp_path / "none", Running(command=command, fresh=True))) as world:
+    with closing(McpWorld(tmp_path / "none", McpSource(command=command, fresh=True))) as world:
         yield world
 
 
@@ -110,7 +109,7 @@ def test_answers_are_part_of_the_state_of_programs_and_sessions(memory: McpWorld
 def test_after_a_call_that_ends_the_process_the_state_before_it_is_asked_for(tmp_path: Path) -> None:
     text = (EXAMPLES / "memory_server.py").read_text().replace('return "sent"', "sys.exit()")
     (tmp_path / "server.py").write_text(text)
-    running = Running(command=(sys.executable, "-S", str(tmp_path / "server.py")), fresh=True)
+    running = McpSource(command=(sys.executable, "-S", str(tmp_path / "server.py")), fresh=True)
     cancel, mail = call("cancel_order", order_id="A-1"), call("mail_customer", order_id="A-1", text="x")
     with closing(ObservedWorld(McpWorld(tmp_path / "none", running), QUESTIONS)) as world:
         wanted = world.play([cancel]).state

@@ -17,11 +17,10 @@ from genenv.errors import UsageError
 from genenv.tools import bundle as bundles
 from genenv.tools.bundle import Bundle
 from genenv.tools.worlds import processes
-from genenv.tools.worlds.mcp.origin import McpOrigin
-from genenv.tools.worlds.mcp.world import McpWorld, Running
-from genenv.tools.worlds.origins import OpenApiOrigin, PythonOrigin, configure
+from genenv.tools.worlds.mcp.world import McpSource, McpWorld
+from genenv.tools.worlds.origins import McpOrigin, OpenApiOrigin, PythonOrigin, configure
 from genenv.tools.worlds.python import PythonWorld
-from genenv.tools.worlds.sources import McpSource, PythonSource
+from genenv.tools.worlds.sources import PythonSource
 
 _ASKED = """
 import ctypes, sys
@@ -87,7 +86,7 @@ def test_python_tools_write_in_their_copied_folder_alone(home: Path, files: Path
 @needs_landlock
 @pytest.mark.long
 def test_a_server_writes_in_its_folder_alone(home: Path, tmp_path: Path) -> None:
-    world = McpWorld(tmp_path / "none", Running(command=(sys.executable, SERVER), fresh=False))
+    world = McpWorld(tmp_path / "none", McpSource(command=(sys.executable, SERVER), fresh=False))
     try:
         assert world.confined
         assert errors(world, home) == [True, True, True, False, False, False]

@@ -22,8 +22,8 @@ from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.worlds.base import GONE
 from genenv.tools.worlds.limits import Limits
 from genenv.tools.worlds.mcp import client as mcp_server
-from genenv.tools.worlds.mcp.origin import McpOrigin, RemoteServer
-from genenv.tools.worlds.mcp.world import McpWorld, Running
+from genenv.tools.worlds.mcp.world import McpSource, McpWorld
+from genenv.tools.worlds.origins import McpOrigin, RemoteOrigin
 
 SERVER = (sys.executable, "-S", str(EXAMPLES / "hostile_server.py"))
 FINE = call("fine")
@@ -31,7 +31,7 @@ FINE = call("fine")
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpWorld]:
-    opened = McpWorld(tmp_path_factory.mktemp("none"), Running(command=SERVER, fresh=False), call_s=1.0)
+    opened = McpWorld(tmp_path_factory.mktemp("none"), McpSource(command=SERVER, fresh=False), call_s=1.0)
     yield opened
     opened.close()
 
@@ -107,7 +107,7 @@ def test_whatever_else_a_server_lists_there_is_a_sentence(
     monkeypatch.setattr(mcp_server, "START_S", 4.0)
     (tmp_path / "list.json").write_text(listed)
     with pytest.raises(UsageError) as caught:
-        McpWorld(tmp_path / "none", Running(command=(*SERVER, str(tmp_path / "list.json")), fresh=False))
+        McpWorld(tmp_path / "none", McpSource(command=(*SERVER, str(tmp_path / "list.json")), fresh=False))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 1000
     assert "gives no tools" in str(caught.value)
@@ -161,13 +161,16 @@ class _Large(BaseHTTPRequestHandler):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("packed", "said"), [(False, "more than 16 MiB"), (True, "packed its answer")])
-def test_a_server_with_an_address_that_answers_too_much_is_a_sentence(packed: bool, said: str) -> None:
+def test_a_server_with_an_address_that_answers_too_much_is_a_sentence(
+    packed: bool, said: str, tmp_path: Path
+) -> None:
     handler = type("Large", (_Large,), {"packed": packed})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
+            address = f"http://127.0.0.1:{server.server_address[1]}/mcp"
             with pytest.raises(UsageError) as caught:
-                RemoteServer(f"http://127.0.0.1:{server.server_address[1]}/mcp")
+                RemoteOrigin(address, writes=False, most=1).bring(tmp_path / "files")
         finally:
             server.shutdown()
     assert said in str(caught.value)

@@ -22,8 +22,8 @@ from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.worlds.base import GONE, Session
-from genenv.tools.worlds.mcp.origin import McpOrigin
-from genenv.tools.worlds.mcp.world import McpWorld, Running
+from genenv.tools.worlds.mcp.world import McpSource, McpWorld
+from genenv.tools.worlds.origins import McpOrigin
 
 ACCOUNTS = {
     f"A-{number}": {"owner": owner, "city": city, "balance": 10 * number}
@@ -65,7 +65,7 @@ def opens(accounts: Path) -> Iterator[Opens]:
 
     def open_world(mode: str = "waits", *, fresh: bool = False, call_s: float = 20.0) -> McpWorld:
         may_write = (str(log_of(accounts).parent),)
-        running = Running(command=command(mode, accounts), fresh=fresh, may_write=may_write)
+        running = McpSource(command=command(mode, accounts), fresh=fresh, may_write=may_write)
         opened.append(McpWorld(accounts, running, call_s=call_s))
         return opened[-1]
 

@@ -21,10 +21,8 @@ from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.worlds.base import Outcome
 from genenv.tools.worlds.mcp import client as mcp_server
-from genenv.tools.worlds.mcp.origin import McpOrigin
-from genenv.tools.worlds.mcp.world import McpWorld, Running
-from genenv.tools.worlds.origins import origin_of
-from genenv.tools.worlds.sources import McpSource
+from genenv.tools.worlds.mcp.world import McpSource, McpWorld
+from genenv.tools.worlds.origins import McpOrigin, origin_of
 from running import running_in
 
 ACCOUNTS = {
@@ -41,7 +39,7 @@ def notes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpWorld]:
     (folder / "todo.md").write_text("Buy milk")
     (folder / "plan.md").write_text("Sail")
     command = (sys.executable, str(EXAMPLES / "notes_server.py"), "{folder}")
-    world = McpWorld(folder, Running(command=command, fresh=False), call_s=20)
+    world = McpWorld(folder, McpSource(command=command, fresh=False), call_s=20)
     yield world
     world.close()
 
@@ -121,7 +119,7 @@ def test_a_call_that_ends_the_process_fails_and_so_does_what_comes_after_it(note
 
 @pytest.mark.long
 def test_a_call_that_hangs_is_ended_and_the_next_program_is_not(accounts: Path) -> None:
-    world = McpWorld(accounts, Running(command=bare("hangs"), fresh=False), call_s=0.5)
+    world = McpWorld(accounts, McpSource(command=bare("hangs"), fresh=False), call_s=0.5)
     try:
         read = call("get_account", account_id="A-1")
         assert [one.error for one in world.play([read, call("hang"), read]).outcomes] == [None, _GONE, _GONE]
@@ -144,7 +142,7 @@ def test_a_server_that_does_not_start_is_one_sentence_and_no_process(
 ) -> None:
     monkeypatch.setattr(mcp_server, "START_S", 5.0 if mode == "dies" else 0.7)
     with pytest.raises(UsageError) as caught:
-        McpWorld(tmp_path, Running(command=bare(mode)))
+        McpWorld(tmp_path, McpSource(command=bare(mode)))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not _processes_with(mode)
@@ -163,7 +161,7 @@ def _processes_with(mode: str) -> list[str]:
 
 
 def test_when_a_world_is_forgotten_its_process_ends_and_its_folder_goes(accounts: Path) -> None:
-    world = McpWorld(accounts, Running(command=bare("honest")))
+    world = McpWorld(accounts, McpSource(command=bare("honest")))
     (process,) = world._processes
     folder = process._folder.path
     assert running_in(folder)
@@ -230,7 +228,7 @@ def test_a_wrong_command_is_one_sentence(text: str, folder: Path | None, said: s
 
 
 def test_a_server_whose_folder_is_empty_needs_none(tmp_path: Path) -> None:
-    world = McpWorld(tmp_path / "lost", Running(command=bare("honest"), fresh=False))
+    world = McpWorld(tmp_path / "lost", McpSource(command=bare("honest"), fresh=False))
     try:
         assert world.play([]).state == {"folders": {".": None}}
     finally:
@@ -252,7 +250,7 @@ def test_without_the_package_one_sentence_says_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(UsageError, match=r"need the package mcp: pip install 'genenv\[mcp\]'"):
-        McpWorld(tmp_path, Running(command=bare("honest")))
+        McpWorld(tmp_path, McpSource(command=bare("honest")))
 
 
 def test_the_package_is_loaded_when_a_server_is_started_and_not_before() -> None:

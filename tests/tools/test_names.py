@@ -22,7 +22,7 @@ from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.settings import Style, ToolsConfig
 from genenv.tools.spec import Program
 from genenv.tools.worlds.base import Call, Tool, is_plain, usable
-from genenv.tools.worlds.mcp.origin import McpOrigin
+from genenv.tools.worlds.origins import McpOrigin
 from genenv.types import Json, Profile
 
 TEXT: Json = {"type": "string"}

@@ -23,8 +23,7 @@ from genenv.progress import Silent
 from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.worlds.openapi.document import Document
-from genenv.tools.worlds.openapi.mock_world import MockWorld
-from genenv.tools.worlds.openapi.parameters import MOST_TOOLS
+from genenv.tools.worlds.openapi.mock_world import MOST_TOOLS, MockWorld
 from genenv.tools.worlds.openapi.rows import ROWS
 from genenv.tools.worlds.origins import origin_of
 

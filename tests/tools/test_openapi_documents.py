@@ -24,8 +24,7 @@ from genenv.tools.check import calls_of
 from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.settings import ToolsConfig
-from genenv.tools.worlds.openapi.mock_world import MockWorld
-from genenv.tools.worlds.openapi.parameters import MOST_TOOLS
+from genenv.tools.worlds.openapi.mock_world import MOST_TOOLS, MockWorld
 from genenv.tools.worlds.origins import origin_of
 
 APIS = sorted(Path(__file__).with_name("apis").glob("*.yaml"))

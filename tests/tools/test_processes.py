@@ -24,10 +24,10 @@ world = PythonWorld(Path(sys.argv[1]), "leaver.py", call_s=600)
 world.play([Call(tool="leave", args={})])
 """
 MCP = """
-from genenv.tools.worlds.mcp.world import McpWorld, Running
+from genenv.tools.worlds.mcp.world import McpSource, McpWorld
 from genenv.tools.worlds.base import Call
 server = (sys.executable, "-S", sys.argv[2])
-world = McpWorld(Path(sys.argv[1]), Running(command=server, fresh=False), call_s=600)
+world = McpWorld(Path(sys.argv[1]), McpSource(command=server, fresh=False), call_s=600)
 """
 SESSIONS = """
 import asyncio

@@ -23,7 +23,7 @@ from genenv.tools.environment import Tools
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.worlds.base import Call
 from genenv.tools.worlds.importing import SessionSettings
-from genenv.tools.worlds.mcp.world import McpWorld, Running
+from genenv.tools.worlds.mcp.world import McpSource, McpWorld
 from genenv.tools.worlds.python import PythonWorld
 from genenv.types import Task
 
@@ -161,7 +161,7 @@ def drawn_by(server: tuple[str, ...], files: Path, **calls: Any) -> tuple[object
     files.mkdir()
     found: list[object] = []
     for seeded in (True, False):
-        running = Running(command=server, env=("NODE_OPTIONS=--no-warnings",), seeded=seeded)
+        running = McpSource(command=server, env=("NODE_OPTIONS=--no-warnings",), seeded=seeded)
         with closing(McpWorld(files, running)) as world:
             found += [world.play_uncached(program).outcomes[-1].text for _ in range(1 + seeded)]
     return tuple(found)
@@ -175,7 +175,7 @@ def test_what_a_server_in_python_draws_is_the_same_in_each_process(tmp_path: Pat
 
 def test_a_seeded_server_in_python_keeps_what_its_environment_runs_first(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("open('first', 'w').close()\n")
-    running = Running(
+    running = McpSource(
         command=(sys.executable, str(EXAMPLES / "bare_server.py"), "draws"),
         env=("PYTHONPATH={folder}",),
         seeded=True,

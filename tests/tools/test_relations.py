@@ -16,7 +16,7 @@ from bundles import made
 from genenv.tools.bundle import graph_json
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import Graph, Held, Link, Recipe, draw_arguments
-from genenv.tools.discover.relations import Records
+from genenv.tools.discover.state_values import Records
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
 from genenv.tools.worlds.in_process import InProcessWorld
 from genenv.tools.worlds.openapi.mock_world import MockWorld

@@ -29,8 +29,8 @@ from genenv.tools.discover.recipes import CallStats, Graph, draw_arguments
 from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.worlds.base import Call, Played
-from genenv.tools.worlds.mcp.origin import McpOrigin
-from genenv.tools.worlds.mcp.world import McpWorld, Running
+from genenv.tools.worlds.mcp.world import McpSource, McpWorld
+from genenv.tools.worlds.origins import McpOrigin
 from sharing import Shared
 
 GIT = shutil.which("git")
@@ -76,7 +76,7 @@ def filled(files: Path, shelf: str) -> Path:
 
 
 def opened(files: Path) -> McpWorld:
-    return McpWorld(files, Running(command=COMMAND, fresh=False), call_s=20)
+    return McpWorld(files, McpSource(command=COMMAND, fresh=False), call_s=20)
 
 
 @pytest.fixture(scope="module", params=SHELVES)

@@ -21,7 +21,7 @@ from genenv.simulator.schema_sampling import sample_json
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.grammar import writable
 from genenv.tools.worlds.base import Tool
-from genenv.tools.worlds.mcp.world import McpWorld, Running
+from genenv.tools.worlds.mcp.world import McpSource, McpWorld
 from genenv.tools.worlds.recorded import RecordedTool, RecordedWorld, Recording
 from genenv.types import Json
 from genenv.untrusted.schemas import BadSchema, Validator, fits_keyword, plain_schema
@@ -62,7 +62,7 @@ def test_a_tool_whose_schema_refers_elsewhere_is_left_out_and_nothing_is_asked(
     secret.write_text('{"type": "string"}')
     (tmp_path / "files").mkdir()
     command = (sys.executable, "-S", str(EXAMPLES / "schema_server.py"), address, str(secret))
-    world = McpWorld(tmp_path / "files", Running(command=command, fresh=False), call_s=20)
+    world = McpWorld(tmp_path / "files", McpSource(command=command, fresh=False), call_s=20)
     try:
         assert list(world.tools) == ["of_itself"]
         assert world.left_out["of_the_web"] == (

@@ -31,8 +31,9 @@ from genenv.tools.language.model_wordings import Added, write_wordings
 from genenv.tools.language.model_wordings import Wanted as Wording
 from genenv.tools.worlds.limits import USUAL, Limits
 from genenv.tools.worlds.openapi.service import Service
-from genenv.tools.worlds.origins import CodeOrigin, ToolOrigin, configure, origin_of
+from genenv.tools.worlds.origins import CodeOrigin, configure, origin_of
 from genenv.tools.worlds.source_text import Tool, written_out
+from genenv.tools.worlds.sources import ToolOrigin
 from genenv.types import Json, Task, Verdict
 
 if TYPE_CHECKING:

@@ -30,13 +30,14 @@ from genenv.config.tables import toml_value
 from genenv.environments import FOLDER_MARK
 from genenv.errors import DataError, UsageError, first_line
 from genenv.texts import inert
+from genenv.tools.discover.asking import observed
 from genenv.tools.discover.recipes import Graph, parsed_result
 from genenv.tools.discover.state_values import ANY, KEY
 from genenv.tools.language.words import SpokenValues, with_words_of
 from genenv.tools.spec import SIZES, Program, Size
 from genenv.tools.worlds.base import Call, LimitedWorld, World
-from genenv.tools.worlds.observed import observed
-from genenv.tools.worlds.sources import McpSource, PythonSource, Source
+from genenv.tools.worlds.mcp.world import McpSource
+from genenv.tools.worlds.sources import PythonSource, Source
 from genenv.types import Json
 from genenv.untrusted.documents import read_toml
 

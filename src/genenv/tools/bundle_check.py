@@ -15,7 +15,7 @@ from genenv.tools.discover.recipes import FRESH
 from genenv.tools.discover.state_values import words_of
 from genenv.tools.spec import Program
 from genenv.tools.toolbox import Toolbox
-from genenv.tools.worlds.base import Call, play_uncached
+from genenv.tools.worlds.base import Call
 from genenv.types import Lineage, Origin, Rejection
 
 _TIMED = 20
@@ -146,9 +146,9 @@ def _speed(env: Toolbox, programs: Sequence[Program]) -> Finding:
     for program in programs[:_TIMED]:
         calls = [Call(tool=step.tool, args=dict(step.args)) for step in (*program.before, *program.calls)]
         began = time.perf_counter()
-        play_uncached(env.world, ())
+        env.world.play_uncached(())
         started = time.perf_counter()
-        play_uncached(env.world, calls)
+        env.world.play_uncached(calls)
         starts.append(1000 * (started - began))
         steps.append(1000 * max(0.0, time.perf_counter() - started - (started - began)) / max(1, len(calls)))
     if not starts:

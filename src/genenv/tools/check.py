@@ -31,7 +31,7 @@ from genenv.tools.language.wording import (
 from genenv.tools.language.words import FORMS
 from genenv.tools.spec import UNSOLVABLE, Program
 from genenv.tools.toolbox import Toolbox
-from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World, play_uncached
+from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
 from genenv.types import Json, Rejection, RejectReason, Task, Verdict
 
 NAME_CREDIT = 0.2
@@ -313,7 +313,7 @@ def random_replies(toolbox: Toolbox, task: Task, rng: random.Random) -> tuple[st
 def _plays_twice_alike(toolbox: Toolbox, task: Task) -> Rejection | None:
     calls = [] if task.payload.get("gap") == "missing_info" else calls_of(task.payload, "calls")
     program = [*calls_of(task.payload, "before"), *calls]
-    first, again = toolbox.world.play(program), play_uncached(toolbox.world, program)
+    first, again = toolbox.world.play(program), toolbox.world.play_uncached(program)
     place = difference(toolbox.comparable(first.state), toolbox.comparable(again.state))
     if place is not None:
         return Rejection(RejectReason.CHECKS_DISAGREE, f"Played twice, the states differ at {place}.")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import cast
 
@@ -29,13 +28,13 @@ from genenv.tools.discover.recipes import (
     sources_of,
     succeeded,
 )
-from genenv.tools.discover.relations import Records
 from genenv.tools.discover.state_values import (
     ANY,
     FILES,
     HIDDEN,
     KEY,
     NAMES,
+    Records,
     about,
     indices,
     is_inside_record,
@@ -314,12 +313,9 @@ class Explorer:
                 if way == FRESH or parameter not in self.world.tools[user.tool].properties:
                     continue  # a fresh value does not come from a result
                 for kind in _fitting(parameter, way, reader, user):
-                    if self.linked(
-                        Link(reader=reader.tool, user=user.tool, parameter=parameter, kind=kind),
-                        (),
-                        self._rng,
-                    ):
-                        yield Link(reader=reader.tool, user=user.tool, parameter=parameter, kind=kind)
+                    link = Link(reader=reader.tool, user=user.tool, parameter=parameter, kind=kind)
+                    if self.linked(link, (), self._rng):
+                        yield link
 
     def linked(
         self, link: Link, before: Sequence[Call], rng: random.Random
@@ -383,7 +379,7 @@ _FEW_FILES = 12
 """Maximum number of differing files that are listed by name; if more differ, all files are ignored."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Nondeterminism:
     """Values that differ between equal executions, which checks must ignore."""
 
@@ -511,9 +507,7 @@ def without_nondeterminism(graph: Graph, found: Nondeterminism) -> Graph:
         and set(graph.recipes[tool].shows) <= kinds
     }
     recipes = {
-        name: dataclasses.replace(
-            recipe, told=tuple(kind for kind in recipe.told if kind not in shifting.get(name, ()))
-        )
+        name: replace(recipe, told=tuple(kind for kind in recipe.told if kind not in shifting.get(name, ())))
         for name, recipe in graph.recipes.items()
         if name not in lost
     }

@@ -16,8 +16,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from genenv.tools.discover.descriptions import agreeing, is_said_required, is_wanted, misplaced, referring
-from genenv.tools.discover.relations import Records
-from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, refers, wanted
+from genenv.tools.discover.state_values import ANY, KEY, NAMES, Records, indices, leaves, refers, wanted
 from genenv.tools.generate.fresh_values import fresh, in_order, told_values
 from genenv.tools.language.words import COLUMN, SAID
 from genenv.tools.worlds.base import Call, Outcome, Tool

@@ -29,7 +29,7 @@ from genenv.tools.bundle import (
     values_toml,
     wordings_toml,
 )
-from genenv.tools.discover.asking import first_call, said_of_unseen, unjudged, with_questions
+from genenv.tools.discover.asking import first_call, observed, said_of_unseen, unjudged, with_questions
 from genenv.tools.discover.exploring import (
     Explorer,
     Nondeterminism,
@@ -49,9 +49,10 @@ from genenv.tools.spec import Program
 from genenv.tools.worlds.base import LoadedWorld
 from genenv.tools.worlds.limits import USUAL, BoundedWorld, Budget, Limits
 from genenv.tools.worlds.mcp.world import McpWorld
-from genenv.tools.worlds.observed import observed
-from genenv.tools.worlds.origins import ToolOrigin
+from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.python import PythonWorld
+from genenv.tools.worlds.recorded import RecordedWorld
+from genenv.tools.worlds.sources import ToolOrigin
 
 _EXPLORING = 0.5
 """Share of the time after which no more ways to call tools are tried."""
@@ -434,13 +435,14 @@ def _notes(made: Made) -> Sequence[str]:
                 f"- {named} of `{one.tool}` leaves no trace in the state: tasks state it, no check sees it"
             )
     notes += _no_tools(made.world.left_out)
-    notes += [f"- {one}" for one in getattr(made.world, "remarks", ())]
+    if isinstance(made.world, MockWorld | PythonWorld):
+        notes += [f"- {one}" for one in made.world.remarks]
     if volatile := made.bundle.about.state.volatile:
         notes.append(f"- These differ from one time to the next and do not count: {', '.join(volatile)}")
     if results := made.bundle.about.state.results:
         notes.append(f"- Of what tools find, these differ and do not count: {', '.join(results)}")
     notes += [f"- {one}" for one in said_of_unseen(made.graph)]
-    if ended := getattr(made.world, "ended", ""):
+    if isinstance(made.world, RecordedWorld) and (ended := made.world.ended):
         notes.append(f"- Not all was recorded: {ended}. What was is here.")
     if made.world.network:
         notes.append("- The system did not let the tools' process be cut off from the network.")

@@ -11,12 +11,12 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from keyword import iskeyword
-from typing import NamedTuple, Protocol, cast, runtime_checkable
+from typing import NamedTuple, Protocol, cast
 from unicodedata import is_normalized
 
 from genenv.types import Json, JsonObject
@@ -24,6 +24,9 @@ from genenv.untrusted import schemas
 
 GONE = "The tool ended its process, or took too long."
 TOOK_TOO_LONG = "The tool took too long."
+MOST_CHARS = 64_000
+"""Of a result. More is an error for the agent, who could not read it."""
+TOO_LONG = f"The result is longer than {MOST_CHARS} characters."
 _SHORT_LIST, _MOST_LISTED = 3, 20
 """Values of a parameter that a prompt repeats, and that it lists; of longer lists it has the first ones."""
 _MOST_DEFAULT = 60
@@ -255,13 +258,11 @@ class Session(Protocol):
         ...
 
 
-class World(Protocol):
+class World:
     """A tool environment: tools, and a state that they read and change."""
 
-    @property
-    def tools(self) -> Mapping[str, Tool]:
-        """By name, in the order in which they were found."""
-        ...
+    tools: Mapping[str, Tool]
+    """By name, in the order in which they were found."""
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """Execute a program from the initial state; a failed call is an outcome, not an exception.
@@ -270,58 +271,35 @@ class World(Protocol):
             calls: with arguments that the tools' schemas allow.
             watch: whether to look after each call if it changed the state.
         """
-        ...
+        raise NotImplementedError
+
+    def play_uncached(self, calls: Sequence[Call]) -> Played:
+        """Execute a program without reading a cache; worlds that cache outcomes override it."""
+        return self.play(calls)
 
     def session(self) -> AbstractAsyncContextManager[Session]:
-        """A fresh session; leaving the context ends it."""
-        ...
+        """A fresh session; leaving the context ends it. Worlds with processes of their own override it."""
+        return nullcontext(ReplayingSession(self))
 
     def close(self) -> None:
         """Release processes and folders."""
-        ...
 
 
-class LoadedWorld(World, Protocol):
+class LoadedWorld(World):
     """A world with what is known about its sandbox and about functions that are not tools."""
 
-    @property
-    def left_out(self) -> Mapping[str, str]:
-        """Functions that cannot be tools, with the reason."""
-        ...
+    left_out: dict[str, str]
+    """Functions that cannot be tools, with the reason."""
+    network: bool = False
+    """Whether the tools can reach the network, though they need not."""
+    confined: bool = True
+    """Whether the tools can write in their own folder only, and where the user lets them."""
+    asked: Collection[str] = ()
+    """Files of the folder that tools wanted to read so far, and that were not there."""
 
-    @property
-    def network(self) -> bool:
-        """Whether the tools can reach the network, though they need not."""
-        ...
-
-    @property
-    def confined(self) -> bool:
-        """Whether the tools can write in their own folder only, and where the user lets them."""
-        ...
-
-    @property
     def received(self) -> int:
-        """Bytes that the tools' process has sent so far."""
-        ...
-
-    @property
-    def asked(self) -> Collection[str]:
-        """Files of the folder that tools wanted to read so far, and that were not there."""
-        ...
-
-
-@runtime_checkable
-class CachingWorld(Protocol):
-    """A world that caches the outcomes of programs."""
-
-    def play_uncached(self, calls: Sequence[Call]) -> Played:
-        """Execute a program without reading the cache."""
-        ...
-
-
-def play_uncached(world: World, calls: Sequence[Call]) -> Played:
-    """Execute a program in any world without reading a cache."""
-    return world.play_uncached(calls) if isinstance(world, CachingWorld) else world.play(calls)
+        """Return the number of bytes that the tools' process has sent so far."""
+        return 0
 
 
 class ReplayingSession:
@@ -344,10 +322,8 @@ class ReplayingSession:
         return self._world.play(self._calls).state
 
 
-@asynccontextmanager
-async def replaying_session(world: World) -> AsyncGenerator[Session]:
-    """A session of a world that has no processes of its own for sessions."""
-    yield ReplayingSession(world)
+MOST_KNOWN, _MOST_KNOWN_CHARS = 4096, 64 << 20
+"""Programs that a world caches, and about how many characters their results and states have."""
 
 
 class Step(NamedTuple):
@@ -368,11 +344,10 @@ class KnownPrograms:
 
     Args:
         most: the largest number of programs.
-        most_chars: about how many characters all outcomes and states may have; None: any number.
     """
 
-    def __init__(self, most: int, most_chars: int | None = None) -> None:
-        self._most, self._most_chars, self._chars = most, most_chars, 0
+    def __init__(self, most: int = MOST_KNOWN) -> None:
+        self._most, self._chars = most, 0
         self._lock = threading.RLock()  # a program that several threads want is executed once
         self._known: OrderedDict[str, tuple[Played, int]] = OrderedDict()
 
@@ -400,7 +375,7 @@ class KnownPrograms:
             return
         self._known[key] = played, chars
         self._chars += chars
-        while len(self._known) > self._most or self._chars > (self._most_chars or 0):
+        while len(self._known) > self._most or self._chars > _MOST_KNOWN_CHARS:
             self._chars -= self._known.popitem(last=False)[1][1]
 
 
@@ -408,25 +383,36 @@ def _key(calls: Sequence[Call], watch: bool) -> str:
     return repr([(call.tool, call.args) for call in calls]) + "!" * watch
 
 
-class LimitedWorld:
-    """A world with some of its tools hidden."""
+class WrappedWorld(World):
+    """A world that executes calls in another one, whose tools it has.
 
-    def __init__(self, world: World, leave_out: Collection[str]) -> None:
-        self._world = world
-        self.tools = {name: tool for name, tool in world.tools.items() if name not in leave_out}
+    Args:
+        world: executes the calls.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world, self.tools = world, world.tools
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""
-        return self._world.play(calls, watch=watch)
+        return self.world.play(calls, watch=watch)
 
     def play_uncached(self, calls: Sequence[Call]) -> Played:
-        """See `CachingWorld`."""
-        return play_uncached(self._world, calls)
+        """See `World`."""
+        return self.world.play_uncached(calls)
 
     def session(self) -> AbstractAsyncContextManager[Session]:
         """See `World`."""
-        return self._world.session()
+        return self.world.session()
 
     def close(self) -> None:
         """See `World`."""
-        self._world.close()
+        self.world.close()
+
+
+class LimitedWorld(WrappedWorld):
+    """A world with some of its tools hidden."""
+
+    def __init__(self, world: World, leave_out: Collection[str]) -> None:
+        super().__init__(world)
+        self.tools = {name: tool for name, tool in world.tools.items() if name not in leave_out}

@@ -10,6 +10,7 @@ import contextlib
 import csv
 import hashlib
 import io
+import itertools
 import json
 import os
 import shutil
@@ -121,13 +122,10 @@ class SessionFolder:
     def signature(self) -> str:
         """Return a text that changes if anything in the folder changes: names, sizes, times."""
         found: list[tuple[str, int, int, int]] = []
-        for where, folders, files in os.walk(self.path):
-            for name in (*folders, *files):
-                with contextlib.suppress(OSError):
-                    status = os.lstat(os.path.join(where, name))
-                    found.append(
-                        (os.path.join(where, name), status.st_size, status.st_mtime_ns, status.st_ino)
-                    )
+        for name in itertools.chain(*_walk(self.path)):
+            with contextlib.suppress(OSError):
+                status = os.lstat(os.path.join(self.path, name))
+                found.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
         return repr(sorted(found))
 
     def remove(self) -> None:
@@ -137,10 +135,13 @@ class SessionFolder:
 
 def _files(folder: Path, taken: frozenset[str]) -> dict[str, Path]:
     """Files that are not code, by name; with their ending where two have one name, or the name is taken."""
-    whole: list[str] = []
-    for where, folders, files in os.walk(folder):
-        folders[:] = [one for one in folders if one != "__pycache__"]
-        whole += [os.path.relpath(os.path.join(where, one), folder) for one in files if _holds_data(one)]
+    whole = [
+        name
+        for name in _walk(folder)[0]
+        if "__pycache__" not in name.split("/")
+        and os.path.splitext(name)[1] not in _NO_DATA
+        and not name.endswith(JOURNALS)
+    ]
     found: dict[str, Path] = {}
     for name in sorted(whole, key=lambda one: one.split(os.sep)):
         path = folder / name
@@ -148,10 +149,6 @@ def _files(folder: Path, taken: frozenset[str]) -> dict[str, Path]:
             short = os.path.splitext(name)[0]
             found[name if short in found or short in taken else short] = path
     return found
-
-
-def _holds_data(name: str) -> bool:
-    return os.path.splitext(name)[1] not in _NO_DATA and not name.endswith(JOURNALS)
 
 
 def is_table_file(path: Path) -> bool:
@@ -232,6 +229,8 @@ def _bounded(database: sqlite3.Connection) -> Callable[[sqlite3.Cursor, Row], Ro
 
 _SPECIAL = b"\0 neither a file nor a link \0"
 """Used in place of the bytes of pipes, sockets and devices."""
+_STORED = (stat.S_IFREG, stat.S_IFLNK)
+"""Files and links; pipes, sockets and devices are not restored."""
 _NAMES = (FILES, FOLDERS, HIDDEN, TABLES)
 
 
@@ -254,7 +253,7 @@ class Original:
 
     def __init__(self, folder: Path) -> None:
         files, folders = _walk(folder)
-        self.files = {name: _file(folder / name) for name in files if _is_stored(folder / name)}
+        self.files = {name: _file(folder / name) for name in files if _kind(folder / name) in _STORED}
         self.folders = frozenset(folders)
         self.known: Mapping[str, tuple[bytes, Json]] = {}
         """The parsed content of files with a digest of their bytes, by file name."""
@@ -309,7 +308,7 @@ class WorkingFolder:
             if name.endswith(JOURNALS):
                 continue
             content = self._content(name, names)
-            if name.startswith(".") or "/." in name:
+            if _is_hidden(name):
                 hidden[name] = content
             elif isinstance(content, str):
                 files[name] = content
@@ -368,11 +367,6 @@ def _put(place: Path, one: _File) -> None:
         file.write(one.raw)
         os.fchmod(file.fileno(), one.mode)
         os.utime(file.fileno(), ns=one.times)
-
-
-def _is_stored(place: Path) -> bool:
-    """Whether it is a file or a link; pipes, sockets and devices are not restored."""
-    return _kind(place) in (stat.S_IFREG, stat.S_IFLNK)
 
 
 def _is_hidden(name: str) -> bool:

@@ -17,7 +17,7 @@ import inspect
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -25,7 +25,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from genenv.tools.worlds.in_process import closure_of, decorated
+from genenv.tools.worlds.in_process import closure_of, decorated, needed_by
 from genenv.tools.worlds.jsonable import TOOLS_MODULE, is_code
 
 
@@ -88,7 +88,8 @@ def imported(file: Path, folder: Path, codes: Mapping[str, CodeType]) -> ModuleT
         raise ImportError
 
     sys.path_hooks.insert(0, hook)
-    name, root = _module_name(file)
+    root = package_root(file)
+    name = ".".join(file.relative_to(root).with_suffix("").parts) if root != file.parent else TOOLS_MODULE
     sys.path.insert(0, str(root))
     sys.path.append(str(file.parent))  # a script in a package imports its neighbors by their short names
     try:
@@ -110,15 +111,12 @@ def imported(file: Path, folder: Path, codes: Mapping[str, CodeType]) -> ModuleT
     return module
 
 
-def _module_name(file: Path) -> tuple[str, Path]:
-    """The name under which a file is imported, and the folder for `sys.path`: in a package its full name."""
-    if not (file.parent / "__init__.py").is_file():
-        return TOOLS_MODULE, file.parent
-    parts, root = [file.stem], file.parent
+def package_root(file: Path) -> Path:
+    """The folder of the outermost package that a file is in; without a package, the file's own folder."""
+    root = file.parent
     while (root / "__init__.py").is_file():
-        parts.insert(0, root.name)
         root = root.parent
-    return ".".join(parts), root
+    return root
 
 
 def instance_of(made: type, given: Mapping[str, object]) -> object:
@@ -131,15 +129,11 @@ def instance_of(made: type, given: Mapping[str, object]) -> object:
     Raises:
         NotLoaded: it needs other arguments, or its constructor fails.
     """
-    parameters: Mapping[str, inspect.Parameter] = {}
+    parameters: Collection[str] = ()
+    needed: list[str] = []
     with contextlib.suppress(TypeError, ValueError):
         parameters = inspect.signature(made).parameters
-    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    needed = [
-        name
-        for name, one in parameters.items()
-        if one.default is one.empty and one.kind not in kinds and name not in given
-    ]
+        needed = [name for name in needed_by(made) if name not in given]
     if needed:
         options = " ".join(f"--given {name}=MODULE:NAME" for name in needed)
         raise NotLoaded(

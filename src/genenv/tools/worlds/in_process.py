@@ -15,7 +15,6 @@ import json
 import typing
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from types import FunctionType, MappingProxyType, ModuleType, UnionType
 from typing import Any, NotRequired, Required, cast
 
@@ -28,12 +27,11 @@ from genenv.errors import UsageError
 from genenv.tools.worlds.base import (
     Call,
     KnownPrograms,
+    LoadedWorld,
     Outcome,
     Played,
-    Session,
     Step,
     Tool,
-    replaying_session,
 )
 from genenv.tools.worlds.jsonable import result_of
 from genenv.types import Json, JsonObject
@@ -95,14 +93,6 @@ class Arguments:
             positional=tuple(positional),
             given={one: given[one] for one in parameters if one in given},
         )
-
-    def read(self, given: Mapping[str, object]) -> tuple[list[object], dict[str, object]]:
-        """Arguments as the function takes them; those that are not given keep its defaults.
-
-        Raises:
-            pydantic.ValidationError: one is not as the signature says.
-        """
-        return self.placed(self.checked(given))
 
     def checked(self, given: Mapping[str, object]) -> BaseModel:
         """Arguments as values of the types that the function wants, and the defaults of the others.
@@ -247,22 +237,17 @@ def _with_fields(hint: object) -> Any:  # noqa: ANN401 - a type
     return typing.Union[chosen] if origin is UnionType else origin[chosen]  # noqa: UP007 - made at run time
 
 
-def _untitled(schema: object) -> Any:  # noqa: ANN401 - JSON
-    """A schema without the titles that pydantic makes of names."""
+def _untitled(schema: object, *, of_fields: bool = False) -> Any:  # noqa: ANN401 - JSON
+    """A schema, or the schemas of fields by name, without the titles that pydantic makes of names."""
     if isinstance(schema, list):
         return [_untitled(one) for one in cast("list[object]", schema)]
     if not isinstance(schema, dict):
         return schema
-    found = cast("dict[str, object]", schema)
     return {
-        key: _untitled(value) if key != "properties" else _properties(value)
-        for key, value in found.items()
-        if key != "title" or not isinstance(value, str)
+        key: _untitled(value, of_fields=key == "properties" and not of_fields)
+        for key, value in cast("dict[str, object]", schema).items()
+        if of_fields or key != "title" or not isinstance(value, str)
     }
-
-
-def _properties(found: object) -> Any:  # noqa: ANN401 - JSON
-    return {name: _untitled(value) for name, value in cast("dict[str, object]", found).items()}
 
 
 def public_functions(module: ModuleType) -> dict[str, Callable[..., object]]:
@@ -324,19 +309,17 @@ def _function_inside(holder: object, name: str, module: str) -> Callable[..., ob
     waiting, seen = deque([holder, *of_class]), {id(holder)}
     while waiting and len(seen) < _MOST_LOOKED_AT:
         value = waiting.popleft()
-        if isinstance(value, FunctionType) and value.__module__ == module and not _wants_self(value):
-            own.append(value)
-            continue
+        if isinstance(value, FunctionType) and value.__module__ == module:
+            first = next(iter(inspect.signature(value).parameters), "")
+            if first != "self":
+                own.append(value)
+                continue
         for inner in _held_by(value):
             if id(inner) not in seen and not isinstance(inner, type | ModuleType):
                 seen.add(id(inner))
                 waiting.append(inner)
     named = [one for one in own if getattr(one, "__name__", "") == name]
     return (named or own)[0] if named or len(own) == 1 else None
-
-
-def _wants_self(function: FunctionType) -> bool:
-    return next(iter(inspect.signature(function).parameters), "") == "self"
 
 
 def _held_by(value: object) -> list[object]:
@@ -373,15 +356,16 @@ def public_classes(module: ModuleType) -> dict[str, type[object]]:
         if isinstance(value, type) and not issubclass(made, no_tools) and any(True for _ in methods(made)):
             found[name] = made
     plain = {name: one for name, one in found.items() if not dataclasses.is_dataclass(one)}
-    return plain or {name: one for name, one in found.items() if _needs_no_argument(one)}
+    return plain or {name: one for name, one in found.items() if not needed_by(one)}
 
 
-def _needs_no_argument(made: type[object]) -> bool:
-    return all(
-        parameter.default is not parameter.empty
-        or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        for parameter in inspect.signature(made).parameters.values()
-    )
+def needed_by(made: type[object]) -> list[str]:
+    """The parameters of a class's constructor that have no default."""
+    return [
+        name
+        for name, one in inspect.signature(made).parameters.items()
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
 
 
 def methods(made: type) -> Iterator[str]:
@@ -408,7 +392,7 @@ _KEPT = 512
 """Size of the cache of executed programs (least recently used)."""
 
 
-class InProcessWorld:
+class InProcessWorld(LoadedWorld):
     """A world whose tools are the methods of an installed class, called in this process.
 
     Args:
@@ -426,15 +410,11 @@ class InProcessWorld:
             raise UsageError(f"{where} is not installed: {error}") from error
         made = self._class()
         self._tools = {name: described(getattr(made, name), name) for name in methods(self._class)}
-        self.tools: dict[str, Tool] = {
+        self.tools = {
             one.name: Tool(name=one.name, description=one.description, parameters=one.schema)
             for one in self._tools.values()
         }
-        self.left_out: Mapping[str, str] = {}
-        self.network = False
-        self.confined = True
-        self.received = 0
-        self.asked: Sequence[str] = ()
+        self.left_out = {}
         self._known = KnownPrograms(_KEPT)
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
@@ -444,7 +424,7 @@ class InProcessWorld:
         )
 
     def play_uncached(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
-        """See `CachingWorld`."""
+        """See `World`."""
         made = self._class()
         before = json.dumps(vars(made)) if watch else ""
         outcomes: list[Outcome] = []
@@ -464,7 +444,7 @@ class InProcessWorld:
         if tool is None:
             return None, f"There is no tool {call.tool!r}."
         try:
-            placed, named = tool.arguments.read(call.args)
+            placed, named = tool.arguments.placed(tool.arguments.checked(call.args))
             return cast(Json, result_of(getattr(made, call.tool)(*placed, **named))), None
         except ValidationError as error:
             first = error.errors()[0]
@@ -474,10 +454,3 @@ class InProcessWorld:
             return None, str(error)
         except Exception as error:  # noqa: BLE001 - whatever a tool does with numbers and texts of a model
             return None, f"{type(error).__name__}: {error}"
-
-    def session(self) -> AbstractAsyncContextManager[Session]:
-        """See `World`."""
-        return replaying_session(self)
-
-    def close(self) -> None:
-        """See `World`: there is nothing to let go of."""

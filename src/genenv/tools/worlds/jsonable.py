@@ -349,14 +349,24 @@ def set_home(folder: pathlib.Path) -> None:
 
 def at_home(args: Any) -> Any:  # noqa: ANN401 - JSON
     """Arguments in which `/files` is the path of this session's folder again."""
-    if isinstance(args, str):
-        inside = args == _HOME or args.startswith(f"{_HOME}/")
-        return _home + args.removeprefix(_HOME) if inside and _home else args
-    if isinstance(args, list):
-        return [at_home(one) for one in cast("list[Any]", args)]
-    if isinstance(args, dict):
-        return {key: at_home(one) for key, one in cast("dict[str, Any]", args).items()}
-    return args
+
+    def placed(text: str) -> str:
+        inside = text == _HOME or text.startswith(f"{_HOME}/")
+        return _home + text.removeprefix(_HOME) if inside and _home else text
+
+    return with_texts(args, placed)
+
+
+def with_texts(value: Any, change: Callable[[str], str], *, keys: bool = False) -> Any:  # noqa: ANN401 - JSON
+    """JSON with changed texts, the keys of objects too if that is wanted."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [with_texts(one, change, keys=keys) for one in cast("list[Any]", value)]
+    if isinstance(value, Mapping):
+        held = cast("Mapping[str, Any]", value).items()
+        return {change(key) if keys else key: with_texts(one, change, keys=keys) for key, one in held}
+    return value
 
 
 def text_of(text: str) -> str:

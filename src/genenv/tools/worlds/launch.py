@@ -155,9 +155,7 @@ def _become(settings: dict[str, Any], command: list[str], waiting: int) -> None:
     limit(resource.RLIMIT_CORE, 0)
     with open(settings["report"], "w", encoding="ascii") as report:
         cut = not settings["network"] and cut_off()
-        writable: list[str] | None = settings["writable"]
-        confined = writable is not None and confine(writable)
-        json.dump({"network": not cut, "confined": confined}, report)
+        json.dump({"network": not cut, "confined": confine(settings["writable"])}, report)
     try:
         os.execvp(command[0], command)  # noqa: S606 - the user's command
     except OSError as error:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from genenv.errors import UsageError
 from genenv.progress import advance
@@ -17,8 +18,7 @@ from genenv.tools.worlds.base import (
     LoadedWorld,
     Outcome,
     Played,
-    Session,
-    play_uncached,
+    WrappedWorld,
 )
 
 MOST_TOOLS = 512
@@ -48,11 +48,10 @@ class Budget:
 
     Args:
         limits: the limits; time counts from now.
-        clock: returns the time in seconds.
     """
 
-    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limits, self._clock, self._start = limits, clock, clock()
+    def __init__(self, limits: Limits) -> None:
+        self._limits, self._start = limits, time.monotonic()
         self.calls = self.received = 0
 
     @property
@@ -67,7 +66,7 @@ class Budget:
     @property
     def seconds(self) -> float:
         """The time that is over, in seconds."""
-        return self._clock() - self._start
+        return time.monotonic() - self._start
 
     def check(self) -> None:
         """Check that time and bytes are left.
@@ -112,8 +111,8 @@ class Budget:
         return f"{self.calls} programs of calls, {self.seconds:.0f} of {self._limits.seconds:g} s"
 
 
-class BoundedWorld:
-    """A world that spends a budget; a tool that repeatedly does not answer is not called again.
+class BoundedWorld(WrappedWorld):
+    """A world whose programs spend a budget; a tool that repeatedly does not answer is not called again.
 
     Args:
         world: the world that executes the calls.
@@ -129,41 +128,21 @@ class BoundedWorld:
                 f"there are {len(world.tools)} tools, and at most {MOST_TOOLS} can be learned together; "
                 "have the server offer those that belong together"
             )
-        self._world, self._budget = world, budget
+        super().__init__(world)
+        self._received, self._budget = world.received, budget
         self._silent, self._answered = Counter[str](), False
-        self.tools, self.left_out = world.tools, world.left_out
-
-    @property
-    def network(self) -> bool:
-        """See `LoadedWorld`."""
-        return self._world.network
-
-    @property
-    def confined(self) -> bool:
-        """See `LoadedWorld`."""
-        return self._world.confined
-
-    @property
-    def asked(self) -> Collection[str]:
-        """See `LoadedWorld`."""
-        return self._world.asked
-
-    @property
-    def received(self) -> int:
-        """See `LoadedWorld`."""
-        return self._world.received
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""
-        return self._within(calls, lambda some: self._world.play(some, watch=watch))
+        return self._within(calls, partial(super().play, watch=watch))
 
     def play_uncached(self, calls: Sequence[Call]) -> Played:
-        """See `CachingWorld`."""
-        return self._within(calls, lambda some: play_uncached(self._world, some))
+        """See `World`."""
+        return self._within(calls, super().play_uncached)
 
     def _within(self, calls: Sequence[Call], play: Callable[[Sequence[Call]], Played]) -> Played:
         able = next((n for n, call in enumerate(calls) if self._silent[call.tool] >= _SILENT), len(calls))
-        with self._budget.spending(lambda: self._world.received):
+        with self._budget.spending(self._received):
             played = play(calls[:able])
         self._note(calls, played.outcomes)
         left = tuple(Outcome(error=_SILENT_SAID) for _ in calls[able:])
@@ -182,11 +161,3 @@ class BoundedWorld:
                 f"the tools do not answer: {self._silent.total()} calls ({', '.join(named)[:200]}) took too "
                 "long, or ended their process, and no other came through"
             )
-
-    def session(self) -> contextlib.AbstractAsyncContextManager[Session]:
-        """See `World`; a session spends nothing of the budget."""
-        return self._world.session()
-
-    def close(self) -> None:
-        """See `World`."""
-        self._world.close()

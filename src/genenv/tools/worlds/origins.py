@@ -6,25 +6,41 @@ opens the tools again in each run.
 
 from __future__ import annotations
 
+import itertools
+import random
 import re
+import shlex
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
-from genenv.errors import UsageError
-from genenv.tools.worlds.base import LoadedWorld
-from genenv.tools.worlds.limits import Budget
-from genenv.tools.worlds.mcp.origin import McpOrigin, RemoteOrigin
+from genenv.errors import UsageError, first_line
+from genenv.tools.discover.exploring import differing
+from genenv.tools.worlds.base import Call, LoadedWorld, Outcome, Played, usable
+from genenv.tools.worlds.importing import package_root
+from genenv.tools.worlds.limits import USUAL, Budget
+from genenv.tools.worlds.mcp.client import (
+    Connection,
+    NotRunning,
+    Silent,
+    outcome_of,
+    over_http,
+    tool_of,
+)
+from genenv.tools.worlds.mcp.world import McpSource, McpWorld
 from genenv.tools.worlds.openapi.document import NEWEST
 from genenv.tools.worlds.openapi.loading import is_address, load_text
 from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.openapi.service import Service, ServiceOrigin
+from genenv.tools.worlds.processes import Thread
 from genenv.tools.worlds.python import NotStarted
-from genenv.tools.worlds.recorded import MOST_SENT
+from genenv.tools.worlds.recorded import MOST_SENT, Ended, NoAnswer, Recording, Send, may_write, record
 from genenv.tools.worlds.source_text import WrittenOut
-from genenv.tools.worlds.sources import OpenApiSource, PythonSource, Source
+from genenv.tools.worlds.sources import OpenApiSource, PythonSource, RecordedSource, Source, ToolOrigin
 
 _MCP = "mcp:"
 _CODE = "tools.py"
@@ -32,39 +48,6 @@ _PLACE = re.compile(r"([\w.]+:)?[A-Za-z_][\w.]*")
 _FILES = 64
 """Maximum number of copied files and folders besides the tools' file."""
 _MISSING_MODULE = re.compile(r"\(module ([\w.]+)\)$")
-
-
-class ToolOrigin(Protocol):
-    """The origin of a new bundle's tools; implemented by the classes of this module and `mcp.origin`."""
-
-    @property
-    def label(self) -> str:
-        """The name shown in progress messages."""
-        ...
-
-    @property
-    def warning(self) -> str:
-        """A warning shown before the tools are called."""
-        ...
-
-    def bring(self, files: Path, budget: Budget | None = None) -> Source:
-        """Copy what the tools need into a new folder, and return the source that opens them from there.
-
-        Args:
-            files: the folder.
-            budget: limits the calls that are recorded; None: the usual limits.
-
-        Raises:
-            UsageError: there is nothing to copy, it gives no tools, or the budget is used up.
-        """
-        ...
-
-    def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """Complete the bundle after the tools were called; None if nothing changes.
-
-        Otherwise files were added or the source changed, and exploration has to start again.
-        """
-        ...
 
 
 def origin_of(
@@ -139,13 +122,13 @@ def configure(origin: ToolOrigin, may_write: Sequence[str | Path], given: Mappin
     Raises:
         UsageError: a folder does not exist, or an option does not apply to the origin.
     """
-    if given and not isinstance(origin, PythonOrigin):
-        raise UsageError("--given is for a Python file, and --from names none")
-    if given and isinstance(origin, PythonOrigin):
+    if given:
+        if not isinstance(origin, PythonOrigin) or isinstance(origin, CodeOrigin):
+            raise UsageError("--given is for a Python file, and --from names none")
         origin.given = dict(given)
     if not may_write:
         return
-    if not isinstance(origin, PythonOrigin | CodeOrigin | McpOrigin):
+    if not isinstance(origin, PythonOrigin | McpOrigin):
         raise UsageError(
             "--may-write is for a Python file and for an MCP server that is started, and --from names neither"
         )
@@ -173,7 +156,7 @@ def given_of(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-class PythonOrigin:
+class PythonOrigin(ToolOrigin):
     """A Python file with tools.
 
     Args:
@@ -183,25 +166,17 @@ class PythonOrigin:
         root: a folder above the file that is kept as it is above the copy, as the file reads from there.
     """
 
+    warning = "its tools are called now, in a process of their own and on copies of their files"
+
     def __init__(
         self, file: Path, made_of: str = "", *, beside: Path | None = None, root: Path | None = None
     ) -> None:
-        self._file, self._made_of, self._root = file, made_of, root
+        self._file, self._made_of, self._root, self.label = file, made_of, root, file.name
         self._beside = file.parent if beside is None else beside
         self.may_write: tuple[str, ...] = ()
         """Further folders in which the tools may write."""
         self.given: dict[str, str] = {}
         """Arguments that the agent does not choose: `PythonSource.given`."""
-
-    @property
-    def label(self) -> str:
-        """See `ToolOrigin`."""
-        return self._file.name
-
-    @property
-    def warning(self) -> str:
-        """See `ToolOrigin`."""
-        return "its tools are called now, in a process of their own and on copies of their files"
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `ToolOrigin`. Copies the file, and the files of its folder that it imports or reads."""
@@ -209,19 +184,17 @@ class PythonOrigin:
         file = self._file
         if not file.is_file():
             raise UsageError(f"there is no file {file}")
-        inside, top = _place_in_package(file)
-        if self._root is not None:
-            if not file.resolve().is_relative_to(self._root.resolve()):
-                raise UsageError(f"{file} is not in --files {self._root}")
-            top = self._root.resolve()
-            inside = str(file.resolve().relative_to(top))
+        top = package_root(file.resolve()) if self._root is None else self._root.resolve()
+        if not file.resolve().is_relative_to(top):
+            raise UsageError(f"{file} is not in --files {self._root}")
+        inside = file.resolve().relative_to(top)
         files.mkdir(parents=True)
-        first = Path(inside).parts[0]
-        if len(Path(inside).parts) > 1:
+        first = inside.parts[0]
+        if first != inside.name:
             self._beside = top
         _copy(top / first, files / first)
         source = PythonSource(
-            file=inside, object=self._made_of, may_write=self.may_write, given=self.given, seeded=True
+            file=str(inside), object=self._made_of, may_write=self.may_write, given=self.given, seeded=True
         )
         for _ in range(_FILES):
             try:
@@ -245,18 +218,7 @@ class PythonOrigin:
         return source if _brought(world.asked, self._beside, files) else None
 
 
-def _place_in_package(file: Path) -> tuple[str, Path]:
-    """Return the path of a file from the folder of its outermost package on, and that folder.
-
-    A file that is not in a package is its own name, in its own folder.
-    """
-    root = file.resolve().parent
-    while (root / "__init__.py").is_file():
-        root = root.parent
-    return str(file.resolve().relative_to(root)), root
-
-
-class CodeOrigin:
+class CodeOrigin(PythonOrigin):
     """Functions or a class of a notebook or a program.
 
     Args:
@@ -264,39 +226,209 @@ class CodeOrigin:
     """
 
     def __init__(self, written: WrittenOut) -> None:
-        self._written = written
-        self.may_write: tuple[str, ...] = ()
-        """Further folders in which the tools may write."""
-
-    @property
-    def label(self) -> str:
-        """See `ToolOrigin`."""
-        return _CODE
-
-    @property
-    def warning(self) -> str:
-        """See `ToolOrigin`."""
-        return PythonOrigin(Path(_CODE)).warning
+        super().__init__(Path(_CODE), written.made_of, beside=written.beside)
+        self._text = written.text
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `ToolOrigin`. Writes a file with the tools, and copies the files that it imports or reads."""
-        del budget
         with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / _CODE
-            file.write_text(self._written.text, encoding="utf-8")
-            return self._as_file(file).bring(files)
+            self._file = Path(folder) / _CODE
+            self._file.write_text(self._text, encoding="utf-8")
+            return super().bring(files)
+
+
+_COMPARED, _AT_LEAST, _COMPARED_S = 24, 6, 30.0
+"""Maximum and minimum number of programs executed in a used and in a new process, and the time limit."""
+_CACHES = ("~/.cache", "~/.npm", "~/.local/share/uv")
+"""Cache folders of programs that fetch and start servers, such as npx and uvx."""
+_SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+
+
+class McpOrigin(ToolOrigin):
+    """A local MCP server, started by a command.
+
+    Args:
+        command: the words of the command.
+        env: additional environment variables, as `NAME=value`.
+        folder: the initial content of its working folder; None: empty.
+    """
+
+    warning = "the server is started now, and its tools are called on copies of its folder"
+
+    def __init__(self, command: Sequence[str], env: Sequence[str] = (), folder: Path | None = None) -> None:
+        self._command, self._env, self._folder = tuple(command), tuple(env), folder
+        self.label = self._command[0].rsplit("/", 1)[-1]
+        self.may_write: tuple[str, ...] = ()
+        """Further folders in which the server may write."""
+
+    @classmethod
+    def read(cls, text: str, folder: Path | None) -> McpOrigin:
+        """Parse a command line; names of files in it are made absolute.
+
+        Raises:
+            UsageError: it is not a command that can be run, or the folder does not exist.
+        """
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise UsageError(f"--from 'mcp:{text}' cannot be read as a command: {error}") from error
+        env = list(itertools.takewhile(_SETTING.match, words))
+        command = [_absolute(word) for word in words[len(env) :]]
+        if not command:
+            raise UsageError("--from mcp: names no command, such as 'mcp:npx my-server {folder}'")
+        if shutil.which(command[0]) is None:
+            raise UsageError(f"there is no command {command[0]}")
+        if folder is not None and not folder.is_dir():
+            raise UsageError(f"--files {folder} is no folder")
+        return cls(command, env, folder)
+
+    def bring(self, files: Path, budget: Budget | None = None) -> Source:
+        """See `ToolOrigin`. Copies the initial folder, and grants only rights that the server needs."""
+        del budget
+        if self._folder is None:
+            files.mkdir(parents=True)
+        else:
+            try:
+                shutil.copytree(self._folder, files, symlinks=True)
+            except OSError as error:  # includes shutil.Error
+                raise UsageError(f"{self._folder} cannot be copied: {first_line(error)}") from error
+        source = McpSource(
+            command=self._command, env=self._env, fresh=False, may_write=self.may_write, seeded=True
+        )
+        if _starts(source, files):
+            return source
+        anything = source.model_copy(update={"network": True, "may_write": ("/",), "seeded": False})
+        anything.open(files).close()
+        caches = {"may_write": (*self.may_write, *_CACHES)}
+        for more in ({}, caches, {"network": True}, {**caches, "network": True}):
+            allowed = source.model_copy(update=more)
+            if _starts(allowed, files):
+                return allowed
+        raise UsageError(
+            f"{self.label} starts only where it may write outside its folder; name the folders that it may "
+            "write in: --may-write FOLDER"
+        )
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """See `ToolOrigin`. Copies the files that tools tried to read when they were called."""
-        return self._as_file(files / _CODE).complete(world, source, files)
+        """See `ToolOrigin`. Compares a reused process with new ones; if they differ, uses new ones only."""
+        if not isinstance(world, McpWorld) or not isinstance(source, McpSource) or source.fresh:
+            return None
+        fresh = source.model_copy(update={"fresh": True})
+        programs = [program for program in world.programs() if program]
+        random.Random(len(programs)).shuffle(programs)
+        others = fresh.open(files), fresh.open(files)
+        try:
+            alike = True
+            start = time.monotonic()
+            for number, program in enumerate(programs[:_COMPARED]):
+                if not alike or (number >= _AT_LEAST and time.monotonic() - start > _COMPARED_S):
+                    break
+                alike = _alike(world, *others, program)
+        finally:
+            for other in others:
+                other.close()
+        return None if alike else fresh
 
-    def _as_file(self, file: Path) -> PythonOrigin:
-        made = PythonOrigin(file, self._written.made_of, beside=self._written.beside)
-        made.may_write = self.may_write
-        return made
+
+def _starts(source: McpSource, files: Path) -> bool:
+    try:
+        source.open(files).close()
+    except UsageError:
+        return False
+    return True
 
 
-class OpenApiOrigin:
+def _alike(used: McpWorld, fresh: McpWorld, fresher: McpWorld, program: Sequence[Call]) -> bool:
+    """Whether a used process executes a program like a new one, except where new ones differ as well."""
+    first, mine = fresh.play_uncached(program), used.play_uncached(program)
+    if (first.outcomes, first.state) == (mine.outcomes, mine.state):
+        return True
+    time.sleep(1.1)
+    second = fresher.play_uncached(program)
+    return _places(first, mine) <= _places(first, second)
+
+
+def _places(one: Played, other: Played) -> set[str]:
+    pairs = enumerate(zip(one.outcomes, other.outcomes, strict=True))
+    said = {
+        f"{number} {kind}"
+        for number, (a, b) in pairs
+        for kind in differing(
+            {"result": a.result, "error": a.error, "changed": a.changed},
+            {"result": b.result, "error": b.error, "changed": b.changed},
+        )
+    }
+    return said | set(differing(one.state, other.state))
+
+
+def _absolute(word: str) -> str:
+    """Return a word of a command with the name of an existing file made absolute."""
+    path = Path(word)
+    is_file = path.is_file() or ("/" in word and path.exists())
+    return str(path.absolute()) if is_file and not word.startswith("-") else word
+
+
+_CALL_S = 30.0
+_REFUSED = "it may write (it has no readOnlyHint), and --allow-writes was not given"
+
+
+class RemoteOrigin(ToolOrigin):
+    """A remote MCP server over streamable HTTP, whose answers are recorded.
+
+    Args:
+        address: the address of the server.
+        writes: whether to call tools that may write.
+        most: maximum number of calls that are sent.
+    """
+
+    def __init__(self, address: str, *, writes: bool, most: int) -> None:
+        self._address, self._writes, self._most, self.label = address, writes, most, address
+        told = "write are called for real, each different call once" if writes else "may write are left out"
+        self.warning = f"the server is asked now, and its answers are kept; tools that {told}"
+
+    def bring(self, files: Path, budget: Budget | None = None) -> Source:
+        """See `ToolOrigin`. Records the server's answers."""
+        budget = budget or Budget(USUAL)
+        with closing(Thread()) as thread:
+            connection = Connection(partial(over_http, self._address))
+
+            def send(call: Call) -> Outcome:
+                try:
+                    with budget.spending(lambda: connection.received):
+                        answer = thread.start(connection.call(call.tool, call.args, _CALL_S)).result()
+                except Silent as error:
+                    raise NoAnswer(str(error)) from error
+                except NotRunning as error:
+                    raise Ended(f"it does not answer any more: {error}") from error
+                return outcome_of(answer)
+
+            try:
+                thread.start(connection.open()).result()
+                budget.received += connection.received  # bytes of its list of tools
+                self._recorded(connection, send).save(files)
+            except NotRunning as error:
+                raise UsageError(f"{self._address} gives no tools: {error}") from error
+            finally:
+                thread.start(connection.close()).result()
+        return RecordedSource(address=self._address)
+
+    def _recorded(self, connection: Connection, send: Send) -> Recording:
+        tools, left_out = usable({one.name: partial(tool_of, one) for one in connection.tools})
+        left_out |= connection.left_out
+        refused = {name: _REFUSED for name, one in tools.items() if may_write(one) and not self._writes}
+        kept = {name: one for name, one in tools.items() if name not in refused}
+        if not kept:
+            reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())[:400]
+            raise UsageError(
+                f"all tools of {self._address} may write: none has a readOnlyHint; --allow-writes has "
+                "them called for real"
+                if tools
+                else f"{self._address} gives no tools: {reasons or 'it lists none'}"
+            )
+        return record(kept, send, {**left_out, **refused}, random.Random("recording"), self._most)
+
+
+class OpenApiOrigin(ToolOrigin):
     """An OpenAPI document, on disk or on the web.
 
     Args:
@@ -304,18 +436,11 @@ class OpenApiOrigin:
         only: prefixes of the paths whose operations are tools; empty: all.
     """
 
-    def __init__(self, source: str, only: tuple[str, ...] = ()) -> None:
+    warning = "its operations are called now on mock tables; nothing is sent to the service"
+
+    def __init__(self, source: str, only: tuple[str, ...]) -> None:
         self._source, self._only = source, only
-
-    @property
-    def label(self) -> str:
-        """See `ToolOrigin`."""
-        return self._source.rstrip("/").rsplit("/", 1)[-1]
-
-    @property
-    def warning(self) -> str:
-        """See `ToolOrigin`."""
-        return "its operations are called now on mock tables; nothing is sent to the service"
+        self.label = source.rstrip("/").rsplit("/", 1)[-1]
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `ToolOrigin`. Copies the document in its current version."""
@@ -326,11 +451,6 @@ class OpenApiOrigin:
         file = "openapi.json" if text.lstrip().startswith("{") else "openapi.yaml"
         (files / file).write_text(text, encoding="utf-8")
         return OpenApiSource(file=file, only=self._only, version=NEWEST)
-
-    def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """See `ToolOrigin`. A document is never incomplete."""
-        del world, source, files
-        return None
 
 
 def _brought(wanted: Iterable[str], origin: Path, files: Path) -> bool:

@@ -15,7 +15,6 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,16 +27,6 @@ _SMALL = 1 << 20
 _PREFIX = "genenv-world-"
 _ENDING_S = 5.0
 """Seconds that a process has to end all that it has started."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Permits:
-    """The rights of a tool process, as `launch` reported them."""
-
-    network: bool
-    """Whether the process can reach the network."""
-    confined: bool
-    """Whether the process can write in its own folder only."""
 
 
 class Scratch:
@@ -54,30 +43,31 @@ class Scratch:
         usual = Path(tempfile.gettempdir())
         for place in (_IN_MEMORY, usual):
             remove_abandoned(_PREFIX, place)
-        self.path, lock = private_folder(_PREFIX, _IN_MEMORY if _fits_into_memory(original) else usual)
+        size = sum(path.stat().st_size for path in original.rglob("*") if path.is_file())
+        is_small = size < _SMALL and os.access(_IN_MEMORY, os.W_OK)  # then files do not wait for a disk
+        self.path, lock = private_folder(_PREFIX, _IN_MEMORY if is_small else usual)
         self._removed = weakref.finalize(self, _remove, self.path, lock, os.getpid())
         self.files, self.temporary = self.path / "files", self.path / "tmp"
         self.temporary.mkdir()
         self._report = self.path / "report"
 
     def launched(
-        self, command: Sequence[str], *, network: bool = False, may_write: Sequence[str] | None = ()
+        self, command: Sequence[str], *, network: bool = False, may_write: Sequence[str] = ()
     ) -> list[str]:
         """Return the command that starts another one with limits; its processes end with this process.
 
         Args:
             command: the words of the command.
             network: whether it may reach the network.
-            may_write: folders besides this one in which it may write; None: everywhere.
+            may_write: folders besides this one in which it may write.
         """
-        own = (str(self.files), str(self.temporary))
-        others = None if may_write is None else [str(Path(one).expanduser()) for one in may_write]
+        others = [str(Path(one).expanduser()) for one in may_write]
         settings = {
             "parent": os.getpid(),
             "scratch": str(self.path),
             "report": str(self._report),
             "network": network,
-            "writable": None if others is None else [*own, *others],
+            "writable": [str(self.files), str(self.temporary), *others],
         }
         self._report.unlink(missing_ok=True)
         return [sys.executable, "-I", "-S", launch.__file__, json.dumps(settings), *command]
@@ -90,13 +80,16 @@ class Scratch:
         shutil.copytree(original, self.files, dirs_exist_ok=True, symlinks=True)
 
     @property
-    def permits(self) -> Permits:
-        """The rights of the process that was started last; all rights until it has reported them."""
+    def permits(self) -> tuple[bool, bool]:
+        """Whether the process that was started last can reach the network, and writes in its own folder only.
+
+        It has all rights until it has reported them.
+        """
         try:
             told = json.loads(self._report.read_text(encoding="ascii"))
-            return Permits(network=bool(told["network"]), confined=bool(told["confined"]))
+            return bool(told["network"]), bool(told["confined"])
         except (OSError, ValueError):
-            return Permits(network=True, confined=False)
+            return True, False
 
     def close(self) -> None:
         """Remove the folder."""
@@ -132,12 +125,6 @@ def _end(process: subprocess.Popen[bytes], owner: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def _fits_into_memory(folder: Path) -> bool:
-    """Whether a folder is small enough for memory, where tools that write files do not wait for a disk."""
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    return size < _SMALL and os.access(_IN_MEMORY, os.W_OK)
 
 
 def environment(temporary: Path) -> dict[str, str]:

@@ -19,6 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,18 @@ from typing import Any, cast
 
 from genenv.environments.stepwise import STEPPED
 from genenv.errors import EnvironmentCodeError, UsageError
-from genenv.tools.worlds.base import GONE, Call, KnownPrograms, Outcome, Played, Session, Step, Tool, usable
+from genenv.tools.worlds.base import (
+    GONE,
+    Call,
+    KnownPrograms,
+    LoadedWorld,
+    Outcome,
+    Played,
+    Session,
+    Step,
+    Tool,
+    usable,
+)
 from genenv.tools.worlds.importing import SessionSettings
 from genenv.tools.worlds.jsonable import difference, patched
 from genenv.tools.worlds.processes import Scratch, ended_with, environment
@@ -38,8 +50,6 @@ CALL_S = 5.0
 """How long one call may take."""
 _STATE_S = 30.0
 """How long reading the state may take."""
-_KNOWN, _KNOWN_CHARS = 4096, 64 << 20
-"""Programs that are cached, and about how many characters their results and states have."""
 _MOST_BYTES = 64 << 20
 """Of an answer: results and the state."""
 
@@ -64,7 +74,7 @@ class _Ended(Exception):
     """The session's process has ended, or does not answer in time."""
 
 
-class PythonWorld:
+class PythonWorld(LoadedWorld):
     """The tools of a Python file.
 
     Args:
@@ -93,25 +103,21 @@ class PythonWorld:
         self._process: subprocess.Popen[bytes] | None = None
         self._ended: Callable[[], object] | None = None
         self._started_times = 0
-        self._known = KnownPrograms(_KNOWN, _KNOWN_CHARS)
+        self._known = KnownPrograms()
         self._first: Json = None
         """The last session's state before its first program."""
         self._player: _Connection | None = None
         """The session that executes programs."""
-        self.received = 0
-        """About how many bytes tools have answered so far, without their state."""
+        self._received = 0
         self._lock = threading.RLock()  # one start, and one program, at a time
         self._scratch = Scratch(self._folder)
-        self.asked: set[str] = set()
-        """Files of the folder that tools wanted to read, and that were not there."""
         try:
             first = self._described()
         except BaseException:
             self.close()
             raise
         self.tools, left_out = usable({one["name"]: partial(Tool, **one) for one in first["tools"]})
-        self.left_out: dict[str, str] = {**first["left_out"], **left_out}
-        """Functions that are no tools, and why."""
+        self.left_out = {**first["left_out"], **left_out}
         if not self.tools:
             self.close()
             reasons = "; ".join(f"{name}: {why}" for name, why in self.left_out.items())
@@ -125,20 +131,14 @@ class PythonWorld:
             else ()
         )
         """What a user should know about the file."""
-        permits = self._scratch.permits
-        self.network: bool = permits.network
-        """Whether the tools can reach the network: the system did not let us take it away."""
-        self.confined: bool = permits.confined
-        """Whether the tools can write in their own folder only: the system lets us see to that."""
+        self.network, self.confined = self._scratch.permits
 
     def _described(self) -> dict[str, Any]:
         with contextlib.closing(self._connected(START_S)) as connection:
             try:
                 answer = connection.ask({"do": "describe"}, START_S)
             except _Ended:
-                raise UsageError(
-                    f"{self.file} cannot be imported: it ends the process, or takes over {START_S:g} s"
-                ) from None
+                raise self._not_imported() from None
         if "refused" in answer:
             raise NotStarted(str(answer["refused"]), answer["asked"])
         return answer
@@ -152,7 +152,7 @@ class PythonWorld:
         return self._known.play(calls, watch=True, execute=lambda: self._steps(calls))
 
     def play_uncached(self, calls: Sequence[Call]) -> Played:
-        """See `CachingWorld`. A call that ends the process fails, and so does what comes after it.
+        """See `World`. A call that ends the process fails, and so does what comes after it.
 
         Raises:
             EnvironmentCodeError: the state cannot be read.
@@ -169,7 +169,7 @@ class PythonWorld:
         self.checked(answer)
         outcomes = [Outcome(**one) for one in answer["outcomes"]]
         size = len(json.dumps(answer["outcomes"]))
-        self.received += size
+        self._received += size
         states = iter(answer["states"])
         change = next(states)
         state = patched(first, change)
@@ -219,7 +219,7 @@ class PythonWorld:
         Raises:
             EnvironmentCodeError: the answer is that the state cannot be read.
         """
-        self.asked.update(answer["asked"])
+        self.asked = {*self.asked, *answer["asked"]}
         if "refused" in answer:
             raise EnvironmentCodeError(f"{self.file}: {answer['refused']}")
 
@@ -240,14 +240,17 @@ class PythonWorld:
             with contextlib.closing(self._connected()) as connection:
                 yield _PythonSession(self, connection)
             return
-        connection = await asyncio.to_thread(self._connected)
-        reader, writer = await asyncio.open_connection(sock=connection.given_up(), limit=_MOST_BYTES)
+        connection, worker = await asyncio.to_thread(self._connected), ThreadPoolExecutor(1)
         try:
-            yield _PythonSession(self, connection, (reader, writer))
+            yield _PythonSession(self, connection, worker)
         finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            connection.interrupt()
+            worker.submit(connection.close)
+            worker.shutdown(wait=False)
+
+    def received(self) -> int:
+        """See `LoadedWorld`. It is about what tools have answered, without their state."""
+        return self._received
 
     def close(self) -> None:
         """End the processes, and remove their folder."""
@@ -293,9 +296,10 @@ class PythonWorld:
         self._ended = ended_with(self, self._process)
         if not _line_within(cast(Any, self._process.stdout), limit_s):
             self._end()
-            raise UsageError(
-                f"{self.file} cannot be imported: it ends the process, or takes over {START_S:g} s"
-            )
+            raise self._not_imported()
+
+    def _not_imported(self) -> UsageError:
+        return UsageError(f"{self.file} cannot be imported: it ends the process, or takes over {START_S:g} s")
 
     def _end(self) -> None:
         if self._player is not None:
@@ -317,7 +321,7 @@ class _Connection:
     """A session's process, spoken to by blocking calls.
 
     Args:
-        world: counts the bytes.
+        world: stays as long as its session.
         address: of the process that forks sessions.
         limit_s: how long it may take to answer, in seconds.
     """
@@ -325,7 +329,7 @@ class _Connection:
     def __init__(self, world: PythonWorld, address: str, limit_s: float) -> None:
         self._world, self._file = world, world.file
         self._socket = socket.socket(socket.AF_UNIX)
-        self.pid = 0
+        self.pid, self._is_killed = 0, False
         self.first: Json = None
         """The session's state before its first program, once it was sent."""
         try:
@@ -342,9 +346,11 @@ class _Connection:
         """The answer.
 
         Raises:
-            _Ended: the process has ended or takes too long, and is ended.
+            _Ended: the process has ended or takes too long, and is ended; also by an earlier request.
             EnvironmentCodeError: the answer is larger than anything that could be of use.
         """
+        if self._is_killed:
+            raise _Ended
         try:
             self._socket.sendall(json.dumps(request).encode() + b"\n")
             return self._read(limit_s)
@@ -362,16 +368,26 @@ class _Connection:
                 raise _Ended
             if len(line) > _MOST_BYTES:
                 self.kill()
-                raise too_large(self._file)
-        return parsed(bytes(line))
+                raise EnvironmentCodeError(
+                    f"{self._file}: the tools' state and results take more than {_MOST_BYTES >> 20} MiB; "
+                    "make what they hold smaller"
+                )
+        try:
+            told: object = json.loads(line)
+        except (ValueError, RecursionError):
+            raise _Ended from None
+        if not isinstance(told, dict):
+            raise _Ended
+        return cast("dict[str, Any]", told)
 
-    def given_up(self) -> socket.socket:
-        """The socket, for somebody else to speak through."""
-        self._socket.setblocking(False)
-        return self._socket
+    def interrupt(self) -> None:
+        """Let a request that waits in another thread end at once."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def kill(self) -> None:
         """End the process, and what it has started."""
+        self._is_killed = True
         if self.pid:
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -381,49 +397,20 @@ class _Connection:
         self._socket.close()
 
 
-def parsed(line: bytes) -> dict[str, Any]:
-    """An answer of a session.
-
-    Raises:
-        _Ended: it is no object of JSON.
-    """
-    try:
-        told: object = json.loads(line)
-    except (ValueError, RecursionError):
-        raise _Ended from None
-    if not isinstance(told, dict):
-        raise _Ended
-    return cast("dict[str, Any]", told)
-
-
-def too_large(file: str) -> EnvironmentCodeError:
-    """The error that an answer is too large."""
-    return EnvironmentCodeError(
-        f"{file}: the tools' state and results take more than {_MOST_BYTES >> 20} MiB; "
-        "make what they hold smaller"
-    )
-
-
 class _PythonSession:
     """A session of a `PythonWorld` for one episode.
 
     Args:
         world: its tools.
         connection: to the session's process.
-        streams: the connection's socket as asyncio's streams, by which others go on while a call waits; None:
-            calls block.
+        worker: a thread in which calls wait, so that others go on; None: calls block.
     """
 
     def __init__(
-        self,
-        world: PythonWorld,
-        connection: _Connection,
-        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None,
+        self, world: PythonWorld, connection: _Connection, worker: ThreadPoolExecutor | None = None
     ) -> None:
-        self._world, self._connection, self._streams = world, connection, streams
-        self._turn = asyncio.Lock()
+        self._world, self._connection, self._worker = world, connection, worker
         self._made: list[Call] = []
-        self._gone = False
 
     async def call(self, call: Call) -> Outcome:
         """See `Session`. A call that ends the process fails, and so do those after it."""
@@ -446,30 +433,7 @@ class _PythonSession:
         return answer["state"]
 
     async def _ask(self, request: Mapping[str, object], limit_s: float) -> dict[str, Any]:
-        async with self._turn:
-            if self._gone:
-                raise _Ended
-            try:
-                if self._streams is None:
-                    return self._connection.ask(request, limit_s)
-                return await self._asked(*self._streams, request, limit_s)
-            except _Ended:
-                self._gone = True
-                raise
-
-    async def _asked(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        request: Mapping[str, object],
-        limit_s: float,
-    ) -> dict[str, Any]:
-        try:
-            writer.write(json.dumps(request).encode() + b"\n")
-            line = await asyncio.wait_for(reader.readline(), limit_s)
-        except (OSError, TimeoutError, ValueError) as error:
-            self._connection.kill()
-            raise _Ended from error
-        if not line.endswith(b"\n"):
-            raise _Ended
-        return parsed(line)
+        if self._worker is None:
+            return self._connection.ask(request, limit_s)
+        ask = partial(self._connection.ask, request, limit_s)
+        return await asyncio.get_running_loop().run_in_executor(self._worker, ask)

@@ -44,7 +44,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from genenv.tools.worlds import seeding
-from genenv.tools.worlds.base import TOOK_TOO_LONG
+from genenv.tools.worlds.base import MOST_CHARS, TOO_LONG, TOOK_TOO_LONG
 from genenv.tools.worlds.folder import SessionFolder, data_files
 from genenv.tools.worlds.importing import (
     Loader,
@@ -87,8 +87,6 @@ from genenv.tools.worlds.jsonable import (
 )
 from genenv.tools.worlds.launch import confine, die_with_parent, limit
 
-MOST_CHARS = 64_000
-"""Of a result. More is an error for the agent, who could not read it."""
 _LARGE = 4096
 """Size in bytes of plain data from which on its parts are looked at by themselves."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -568,7 +566,7 @@ class Tools:
             signal.setitimer(signal.ITIMER_REAL, 0)
             result = result_of(answer)
             if len(json.dumps(result, ensure_ascii=False)) > MOST_CHARS:
-                return {"error": f"The result is longer than {MOST_CHARS} characters."}
+                return {"error": TOO_LONG}
         except NotJson as error:
             return {"error": f"The tool returned {error}."}
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - a user's own code

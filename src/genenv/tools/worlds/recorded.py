@@ -11,7 +11,6 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,12 +24,11 @@ from genenv.tools.generate.fresh_values import is_closed
 from genenv.tools.worlds.base import (
     Call,
     LimitedWorld,
+    LoadedWorld,
     Outcome,
     Played,
-    Session,
     Tool,
     World,
-    replaying_session,
     usable,
 )
 from genenv.types import Json, JsonObject
@@ -111,17 +109,12 @@ class Recording(BaseModel, frozen=True, extra="forbid"):
             raise DataError(f"{file}: {place}: {first['msg']}") from error
 
 
-class RecordedWorld:
+class RecordedWorld(LoadedWorld):
     """A world that replays recorded responses.
 
     Args:
         recording: the tools and answers.
     """
-
-    network = False
-    confined = True
-    received = 0
-    asked: frozenset[str] = frozenset()
 
     def __init__(self, recording: Recording) -> None:
         self.ended = recording.ended
@@ -131,7 +124,7 @@ class RecordedWorld:
             for one in recording.answers
         }
         self.tools, left_out = usable({one.name: partial(Tool, **dict(one)) for one in recording.tools})
-        self.left_out: Mapping[str, str] = {**recording.left_out, **left_out}
+        self.left_out = {**recording.left_out, **left_out}
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""
@@ -141,15 +134,8 @@ class RecordedWorld:
     def _answer(self, call: Call) -> Outcome:
         return self._answers.get(_key(call)) or Outcome(error=_NOT_RECORDED)
 
-    def session(self) -> AbstractAsyncContextManager[Session]:
-        """See `World`. Calls are looked up in the recording: nothing is sent, however often they are made."""
-        return replaying_session(self)
 
-    def close(self) -> None:
-        """See `World`: there is nothing to release."""
-
-
-class Recorder:
+class Recorder(World):
     """A world that sends calls to the service, each different call once, and keeps the answers.
 
     Args:
@@ -159,7 +145,7 @@ class Recorder:
     """
 
     def __init__(self, tools: Mapping[str, Tool], send: Send, most: int = MOST_SENT) -> None:
-        self.tools: Mapping[str, Tool] = tools
+        self.tools = tools
         self._send, self._most = send, most
         self.sent: dict[str, tuple[Call, Outcome]] = {}
         """The calls that were answered, with their outcomes."""
@@ -174,10 +160,6 @@ class Recorder:
         """Keys of unanswered calls that may have written; these are not sent again."""
         self._asked, self._unanswered = Counter[str](), Counter[str]()
         self._in_a_row = 0
-
-    def session(self) -> AbstractAsyncContextManager[Session]:
-        """See `World`. Each different call is sent at most once, whatever programs and sessions make it."""
-        return replaying_session(self)
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""
@@ -235,9 +217,6 @@ class Recorder:
             for call, outcome in self.sent.values()
         )
 
-    def close(self) -> None:
-        """See `World`."""
-
 
 def record(
     tools: Mapping[str, Tool],
@@ -271,8 +250,9 @@ def record(
     silent = {name: recorder.silent.get(name) or recorder.ended for name in tools if name not in answered}
     silent = {name: f"the service did not answer its calls: {why}" for name, why in silent.items() if why}
     kept = {name: one for name, one in tools.items() if name not in silent}
+    stored = _as_recorded(kept, graph, answers).values()
     return Recording(
-        tools=tuple(map(_recorded_tool, _as_recorded(kept, graph, answers).values())),
+        tools=tuple(RecordedTool.model_validate(one, from_attributes=True) for one in stored),
         left_out={**left_out, **silent},
         answers=answers,
         ended=recorder.ended,
@@ -338,14 +318,3 @@ def _with_examples(tool: Tool, recipe: Recipe | None, answers: Sequence[Answer])
         drawn = recipe is not None and recipe.ways.get(name) == FRESH and not is_closed(tool, name)
         shown[name] = {**schema, "examples": [*values.values()][:_EXAMPLES]} if values and drawn else schema
     return replace(tool, parameters={**tool.parameters, "properties": shown})
-
-
-def _recorded_tool(tool: Tool) -> RecordedTool:
-    return RecordedTool.model_validate(
-        {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.parameters,
-            "writes": tool.writes,
-        }
-    )

@@ -22,7 +22,7 @@ from typing import cast
 
 from genenv.errors import UsageError
 
-Defined = Callable[..., object] | type
+Tool = Callable[..., object] | type
 
 
 def plain(function: Callable[..., object]) -> types.FunctionType | None:
@@ -31,7 +31,7 @@ def plain(function: Callable[..., object]) -> types.FunctionType | None:
     return found if isinstance(found, types.FunctionType) else None
 
 
-def definition(value: Defined) -> str | None:
+def definition(value: Tool) -> str | None:
     """Return the source of a function or a class with its decorators, or None if it cannot be found."""
     try:
         return dedented(inspect.getsource(value))
@@ -42,7 +42,8 @@ def definition(value: Defined) -> str | None:
     for text in texts(value.__module__):  # `inspect` does not find classes of notebook cells
         for node in _statements(text):
             if isinstance(node, ast.ClassDef) and node.name == value.__name__:
-                return _with_decorators(text, node)
+                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+                return "\n".join(text.splitlines()[first - 1 : node.end_lineno])
     return None
 
 
@@ -154,13 +155,6 @@ def _imported(node: ast.stmt, name: str, module: str) -> str | None:
     (one,) = (one for one in node.names if (one.asname or one.name) == name)
     return f"from {origin} import {one.name}" + (f" as {one.asname}" if one.asname else "")
 
-
-def _with_decorators(text: str, node: ast.ClassDef) -> str:
-    first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-    return "\n".join(text.splitlines()[first - 1 : node.end_lineno])
-
-
-Tool = Callable[..., object] | type
 
 _HEAD = "from __future__ import annotations"
 
@@ -299,7 +293,8 @@ class _Found:
             raise UsageError(
                 f"the source of {name!r} cannot be found; put the tools into a file and give its path instead"
             )
-        self._write_used(source, _names_around(value), besides=said, of=repr(name))
+        around = _globals_of(value.__module__) if function is None else function.__globals__
+        self._write_used(source, around, besides=said, of=repr(name))
         self.parts.append(source)
         if said != name:
             self.parts.append(f"{name} = {said}")
@@ -333,11 +328,8 @@ def _importable(value: object) -> tuple[str, str] | None:
     if not isinstance(module, str) or not isinstance(name, str):
         return None
     found = getattr(sys.modules.get(module), name, None)
-    return (module, name) if found is value or (found is not None and _is_same_method(found, value)) else None
-
-
-def _is_same_method(one: object, other: object) -> bool:
-    return isinstance(one, types.MethodType) and one == other
+    is_method = isinstance(found, types.MethodType) and found == value
+    return (module, name) if found is value or is_method else None
 
 
 def _says_it_all(told: str, value: object) -> bool:
@@ -358,12 +350,6 @@ def _is_same(one: object, other: object) -> bool:
         pairs = zip(cast("Sequence[object]", one), cast("Sequence[object]", other), strict=True)
         return all(_is_same(*pair) for pair in pairs)
     return True
-
-
-def _names_around(value: Tool) -> Mapping[str, object]:
-    """Return the globals of a function or class."""
-    function = None if isinstance(value, type) else plain(value)
-    return _globals_of(value.__module__) if function is None else function.__globals__
 
 
 def _globals_of(module: str) -> Mapping[str, object]:

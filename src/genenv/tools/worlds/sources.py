@@ -1,21 +1,21 @@
 """The `[source]` table of `bundle.toml`: which tools a bundle has, and how they are opened.
 
-Each kind of source is a class of this module and part of `Source`. Its counterpart in `origins` copies the
-files that it needs into a new bundle.
+Each kind of source is part of `Source`. Its counterpart, a `ToolOrigin`, copies the files that it needs into
+a new bundle.
 """
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field
 
 from genenv.tools.worlds.base import LoadedWorld
 from genenv.tools.worlds.importing import SessionSettings
 from genenv.tools.worlds.in_process import InProcessWorld
-from genenv.tools.worlds.mcp.world import McpWorld, Running
+from genenv.tools.worlds.limits import Budget
+from genenv.tools.worlds.mcp.world import McpSource
 from genenv.tools.worlds.openapi.loading import file_text
 from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.python import CALL_S, PythonWorld
@@ -107,58 +107,6 @@ class OpenApiSource(BaseModel, frozen=True, extra="forbid"):
         return MockWorld(file_text(files / self.file), self.file, self.only, self.version)
 
 
-class McpSource(BaseModel, frozen=True, extra="forbid"):
-    """A local MCP server over stdio; it works in a copy of the folder `files`."""
-
-    kind: Literal["mcp"] = "mcp"
-    command: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Words of the command; `{folder}` stands for the server's working folder."""
-    env: tuple[str, ...] = ()
-    """Additional environment variables, as `NAME=value`."""
-    fresh: bool = True
-    """Start a new process for every rollout, as restoring the folder of a used one is not enough."""
-    network: bool = False
-    """Let the server reach the network, because it does not start without it."""
-    may_write: tuple[str, ...] = ()
-    """Folders besides its working folder in which the server may write; `~` is the user's home."""
-    seeded: bool = False
-    """Let what the server draws at random be the same in each new process, in Node and Python, so that tasks
-    can name ids that it draws. Bundles that were made before there was this setting do without."""
-
-    @field_validator("env")
-    @classmethod
-    def _named(cls, env: tuple[str, ...]) -> tuple[str, ...]:
-        if wrong := [one for one in env if not one.partition("=")[0] or "=" not in one]:
-            raise ValueError(f"{wrong[0]!r} is not NAME=value")
-        return env
-
-    @property
-    def label(self) -> str:
-        """The name of the source in messages."""
-        return f"mcp:{' '.join((*self.env, *self.command))}"
-
-    @property
-    def code(self) -> str:
-        """The code that is run on this machine, in a few words."""
-        return f"the command `{' '.join((*self.env, shlex.join(self.command)))}`"
-
-    def open(self, files: Path, call_s: float = CALL_S) -> McpWorld:
-        """See `PythonSource.open`.
-
-        Raises:
-            UsageError: the server does not start, or has no tools.
-        """
-        running = Running(
-            command=self.command,
-            env=self.env,
-            fresh=self.fresh,
-            network=self.network,
-            may_write=self.may_write,
-            seeded=self.seeded,
-        )
-        return McpWorld(files, running, call_s=call_s)
-
-
 class RecordedSource(BaseModel, frozen=True, extra="forbid"):
     """A service whose answers were recorded in the folder `files` when the bundle was made."""
 
@@ -186,3 +134,32 @@ class RecordedSource(BaseModel, frozen=True, extra="forbid"):
 Source = Annotated[
     PythonSource | PackageSource | OpenApiSource | McpSource | RecordedSource, Field(discriminator="kind")
 ]
+
+
+class ToolOrigin:
+    """The origin of a new bundle's tools."""
+
+    label: str
+    """The name shown in progress messages."""
+    warning: str
+    """A warning shown before the tools are called."""
+
+    def bring(self, files: Path, budget: Budget | None = None) -> Source:
+        """Copy what the tools need into a new folder, and return the source that opens them from there.
+
+        Args:
+            files: the folder.
+            budget: limits the calls that are recorded; None: the usual limits.
+
+        Raises:
+            UsageError: there is nothing to copy, it gives no tools, or the budget is used up.
+        """
+        raise NotImplementedError
+
+    def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
+        """Complete the bundle after the tools were called; None if nothing changes.
+
+        Otherwise files were added or the source changed, and exploration has to start again.
+        """
+        del world, source, files
+        return None

@@ -13,12 +13,11 @@ import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from genenv.errors import UsageError
-from genenv.tools.worlds.base import Outcome, Tool
+from genenv.tools.worlds.base import MOST_CHARS, TOO_LONG, Outcome, Tool
 from genenv.tools.worlds.jsonable import NotJson, result_of
 from genenv.types import Json, JsonObject
 from genenv.untrusted.schemas import BadSchema, Validator, plain_schema
@@ -46,35 +45,23 @@ class TooLong(ValueError):
         super().__init__(f"it sent a message of more than {MOST_BYTES >> 20} MiB")
 
 
-@dataclass(slots=True)
-class Traffic:
-    """Counts the data that a server sent."""
-
-    received: int = 0
-    """Bytes of all messages."""
-    too_long: bool = False
-    """Whether the connection ended because a message was too long."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """How a server is started: command, folder, log file and environment."""
-
-    command: Sequence[str]
-    folder: Path
-    """The working folder."""
-    log: Path
-    """A file for its standard error."""
-    environment: Mapping[str, str]
-
-
 @contextlib.asynccontextmanager
-async def over_stdio(how: Launch, traffic: Traffic) -> AsyncGenerator[TransportStreams]:
+async def over_stdio(
+    connection: Connection,
+    *,
+    command: Sequence[str],
+    folder: Path,
+    log: Path,
+    environment: Mapping[str, str],
+) -> AsyncGenerator[TransportStreams]:
     """Start a server process, yield its streams, and end it with all that it has started.
 
     Args:
-        how: the command and its environment.
-        traffic: counts the data that arrive.
+        connection: counts the data that arrive.
+        command: the words of the command.
+        folder: the working folder.
+        log: a file for its standard error.
+        environment: its environment variables, besides the usual ones.
 
     Raises:
         TooLong: the server sends a message that is too long; raised in an exception group.
@@ -85,15 +72,24 @@ async def over_stdio(how: Launch, traffic: Traffic) -> AsyncGenerator[TransportS
 
     arriving, read = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
     write, leaving = anyio.create_memory_object_stream["SessionMessage"](0)
-    with how.log.open("ab") as log:
-        process = await _started(how, get_default_environment(), log)
+    with log.open("ab") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=errors,
+            cwd=folder,
+            env={**get_default_environment(), **environment},
+            start_new_session=True,
+            limit=MOST_BYTES,
+        )
     gone = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
 
     async def hear() -> None:
         output = cast(asyncio.StreamReader, process.stdout)
         with contextlib.suppress(*gone):
             async with arriving:
-                while line := await _line(output, traffic):
+                while line := await _line(output, connection):
                     await arriving.send(_message(line))
 
     async def speak() -> None:
@@ -119,27 +115,14 @@ async def over_stdio(how: Launch, traffic: Traffic) -> AsyncGenerator[TransportS
             await _end(process)
 
 
-async def _started(how: Launch, usual: Mapping[str, str], log: IO[bytes]) -> Process:
-    return await asyncio.create_subprocess_exec(
-        *how.command,
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=log,
-        cwd=how.folder,
-        env={**usual, **how.environment},
-        start_new_session=True,
-        limit=MOST_BYTES,
-    )
-
-
-async def _line(output: asyncio.StreamReader, traffic: Traffic) -> bytes:
+async def _line(output: asyncio.StreamReader, connection: Connection) -> bytes:
     """Return the next line of output; empty at the end."""
     try:
         line = await output.readline()
     except ValueError as error:  # it is longer than the limit
-        traffic.too_long = True
+        connection.is_flooded = True
         raise TooLong from error
-    traffic.received += len(line)
+    connection.received += len(line)
     return line
 
 
@@ -168,12 +151,12 @@ async def _end(process: Process) -> None:
 
 
 @contextlib.asynccontextmanager
-async def over_http(address: str, traffic: Traffic) -> AsyncGenerator[TransportStreams]:
+async def over_http(address: str, connection: Connection) -> AsyncGenerator[TransportStreams]:
     """Connect to a server by its address, and yield its streams.
 
     Args:
         address: the address of the server.
-        traffic: counts the data that arrive.
+        connection: counts the data that arrive.
     """
     from httpx2 import AsyncByteStream, AsyncClient, ReadError, Timeout
     from mcp.client.streamable_http import streamable_http_client
@@ -191,7 +174,7 @@ async def over_http(address: str, traffic: Traffic) -> AsyncGenerator[TransportS
                 raise ReadError("it packed its answer, which it was asked not to")
             size = 0
             async for part in self._stream:
-                traffic.received += len(part)
+                connection.received += len(part)
                 size += len(part)
                 if size > MOST_BYTES and not self._events:  # the client bounds each event
                     raise ReadError(str(TooLong()))
@@ -222,21 +205,17 @@ _ERROR = re.compile(r"(?:[\w-]+ ){0,2}errors?\b[^\w]|failed to\b|exception\b", r
 def tool_of(listed: McpTool) -> Tool:
     """Return a listed MCP tool as a `Tool`."""
     described = " ".join((listed.description or listed.title or "").split())
+    sentence, point, _ = described.partition(". ")
     schema: dict[str, Any] = dict(listed.input_schema)
     schema.setdefault("type", "object")
     schema.setdefault("properties", {})
     reads = listed.annotations.read_only_hint if listed.annotations else None
     return Tool(
         name=listed.name,
-        description=_first_sentence(described)[:_MOST_DESCRIBED],
+        description=f"{sentence}{point.strip()}"[:_MOST_DESCRIBED],
         parameters=cast(JsonObject, schema),
         writes=None if reads is None else not reads,
     )
-
-
-def _first_sentence(text: str) -> str:
-    head, point, _ = text.partition(". ")
-    return head + "." if point else text
 
 
 def answers_checked(tools: Sequence[McpTool]) -> Callable[[str, CallToolResult], Awaitable[None]]:
@@ -265,27 +244,22 @@ def answers_checked(tools: Sequence[McpTool]) -> Callable[[str, CallToolResult],
     return check
 
 
-def outcome_of(answer: CallToolResult | str, most_chars: int) -> Outcome:
+def outcome_of(answer: CallToolResult | str) -> Outcome:
     """Return a tool's answer as an outcome for the agent."""
     if isinstance(answer, str):
         return Outcome(error=answer)
     if answer.is_error:
         told = "\n".join(map(_said, answer.content)).strip()
-        return Outcome(error=told[:most_chars] or "The tool failed.")
+        return Outcome(error=told[:MOST_CHARS] or "The tool failed.")
     try:
         result = result_of(_result(answer))
     except NotJson as error:
         return Outcome(error=f"The tool returned {error}.")
     if isinstance(result, str) and _ERROR.match(result):
-        return Outcome(error=result[:most_chars])
-    if len(json.dumps(result, ensure_ascii=False)) > most_chars:
-        return Outcome(error=too_long(most_chars))
+        return Outcome(error=result[:MOST_CHARS])
+    if len(json.dumps(result, ensure_ascii=False)) > MOST_CHARS:
+        return Outcome(error=TOO_LONG)
     return Outcome(result=result)
-
-
-def too_long(most_chars: int) -> str:
-    """Return the error text for a result that is too long for the agent."""
-    return f"The result is longer than {most_chars} characters."
 
 
 def _result(answer: CallToolResult) -> Json:
@@ -351,11 +325,15 @@ class Connection:
         streams: connects to the server, and counts what it sends.
     """
 
-    def __init__(self, streams: Callable[[Traffic], AbstractAsyncContextManager[TransportStreams]]) -> None:
+    def __init__(
+        self, streams: Callable[[Connection], AbstractAsyncContextManager[TransportStreams]]
+    ) -> None:
         client_class()
         self._streams = streams
-        self.traffic = Traffic()
-        """Counts the data that the server sent."""
+        self.received = 0
+        """Bytes of all messages of the server."""
+        self.is_flooded = False
+        """Whether the connection ended because a message was too long."""
         self.nonsense = 0
         """Lines that were no messages of MCP."""
         self.tools: list[McpTool] = []
@@ -379,17 +357,17 @@ class Connection:
         ready = asyncio.Event()
         self._serving = asyncio.create_task(self._serve(ready))
         self._serving.add_done_callback(lambda task: ready.set() or task.cancelled() or task.exception())
-        in_time = True
+        failure = ""
         try:
             async with asyncio.timeout(START_S):
                 await ready.wait()
         except TimeoutError:
-            in_time = False
+            failure = f"it did not answer within {START_S:g} s"
         finally:
             if self._client is None:
                 await self.close()
         if self._client is None:
-            raise NotRunning(self._failure if in_time else f"it did not answer within {START_S:g} s")
+            raise NotRunning(failure or self._failure)
 
     async def _serve(self, ready: asyncio.Event) -> None:
         """Run the client from start to end in one task, as anyio's cancel scopes require."""
@@ -397,7 +375,7 @@ class Connection:
         from mcp import MCPError
 
         try:
-            streams = self._streams(self.traffic)
+            streams = self._streams(self)
             async with client_class()(streams, message_handler=self._heard, cache=None) as client:
                 self.tools, self.left_out = await listed(client)
                 self._client = client
@@ -437,7 +415,7 @@ class Connection:
             return " ".join(str(error).split())[:500] or "The call was refused."
 
     def _ended(self) -> NotRunning:
-        return Flooded("it sent too much") if self.traffic.too_long else NotRunning(self._failure)
+        return Flooded("it sent too much") if self.is_flooded else NotRunning(self._failure)
 
     async def close(self) -> None:
         """End the connection, and the process if it has one, even while it starts or works."""

@@ -1,4 +1,4 @@
-"""The tools of a local MCP server over stdio; the state is the content of its working folder.
+"""A local MCP server over stdio and its tools; the state is the content of its working folder.
 
 Each session has a server process and a working folder to itself. The server's memory cannot be seen or
 copied. If restoring the folder is not equivalent to a new process, each session starts one (`fresh`).
@@ -9,31 +9,44 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
+import shlex
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
+
+from pydantic import BaseModel, Field, field_validator
 
 from genenv.environments.stepwise import STEPPED
 from genenv.errors import UsageError
 from genenv.tools.worlds import seeding
-from genenv.tools.worlds.base import GONE, Call, KnownPrograms, Outcome, Played, Session, Step, Tool, usable
+from genenv.tools.worlds.base import (
+    GONE,
+    MOST_KNOWN,
+    TOO_LONG,
+    Call,
+    KnownPrograms,
+    LoadedWorld,
+    Outcome,
+    Played,
+    Session,
+    Step,
+    usable,
+)
 from genenv.tools.worlds.folder import Original, WorkingFolder
+from genenv.tools.worlds.jsonable import with_texts
 from genenv.tools.worlds.mcp.client import (
     Connection,
     Flooded,
-    Launch,
     NotRunning,
     outcome_of,
     over_stdio,
-    too_long,
     tool_of,
 )
-from genenv.tools.worlds.processes import Permits, Scratch, Thread, environment
+from genenv.tools.worlds.processes import Scratch, Thread, environment
 from genenv.tools.worlds.python import CALL_S
-from genenv.tools.worlds.python_child import MOST_CHARS
 from genenv.types import Json
 
 T = TypeVar("T")
@@ -41,8 +54,6 @@ FOLDER = "{folder}"
 """Placeholder in a command for the server's working folder."""
 SHOWN = "/files"
 """Name of the working folder in arguments and results, as its real path differs between runs."""
-_KNOWN, _KNOWN_CHARS = 4096, 64 << 20
-"""Programs that are cached, and about how many characters their results and states have."""
 _MOST_IDLE = 32
 """Maximum number of processes that are kept for later sessions."""
 _AHEAD = 2
@@ -79,21 +90,48 @@ finally:
 one. An old version of Python may not know what the first part needs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """How a server is run."""
+class McpSource(BaseModel, frozen=True, extra="forbid"):
+    """A local MCP server over stdio; it works in a copy of the folder `files`."""
 
-    command: tuple[str, ...]
+    kind: Literal["mcp"] = "mcp"
+    command: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Words of the command; `{folder}` stands for the server's working folder."""
     env: tuple[str, ...] = ()
     """Additional environment variables, as `NAME=value`."""
     fresh: bool = True
-    """Whether every program is executed by a new process."""
+    """Start a new process for every rollout, as restoring the folder of a used one is not enough."""
     network: bool = False
-    """Whether the server may reach the network."""
-    may_write: tuple[str, ...] | None = ()
-    """Folders besides its working folder in which the server may write; None: everywhere."""
+    """Let the server reach the network, because it does not start without it."""
+    may_write: tuple[str, ...] = ()
+    """Folders besides its working folder in which the server may write; `~` is the user's home."""
     seeded: bool = False
-    """Whether what the server draws at random is the same in each new process, in Node and Python."""
+    """Let what the server draws at random be the same in each new process, in Node and Python, so that tasks
+    can name ids that it draws. Bundles that were made before there was this setting do without."""
+
+    @field_validator("env")
+    @classmethod
+    def _named(cls, env: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := [one for one in env if not one.partition("=")[0] or "=" not in one]:
+            raise ValueError(f"{wrong[0]!r} is not NAME=value")
+        return env
+
+    @property
+    def label(self) -> str:
+        """The name of the source in messages."""
+        return f"mcp:{' '.join((*self.env, *self.command))}"
+
+    @property
+    def code(self) -> str:
+        """The code that is run on this machine, in a few words."""
+        return f"the command `{' '.join((*self.env, shlex.join(self.command)))}`"
+
+    def open(self, files: Path, call_s: float = CALL_S) -> McpWorld:
+        """See `PythonSource.open`.
+
+        Raises:
+            UsageError: the server does not start, or has no tools.
+        """
+        return McpWorld(files, self, call_s=call_s)
 
 
 class _Process:
@@ -105,33 +143,26 @@ class _Process:
         original: its content.
     """
 
-    def __init__(self, running: Running, files: Path, original: Original) -> None:
+    def __init__(self, running: McpSource, files: Path, original: Original) -> None:
         self._scratch = Scratch(files)
         self._folder = WorkingFolder(self._scratch.files, original)
         self._log = self._scratch.path / "log"
         self._log.touch()
-        self.connection = Connection(partial(over_stdio, self._launch(running)))
+        command = [word.replace(FOLDER, str(self._folder.path)) for word in running.command]
+        command = self._scratch.launched(command, network=running.network, may_write=running.may_write)
+        variables = self._environment(running)
+        streams = partial(over_stdio, folder=self._folder.path, log=self._log)
+        self.connection = Connection(partial(streams, command=command, environment=variables))
         self.name = running.command[0]
 
-    def _launch(self, running: Running) -> Launch:
+    def _environment(self, running: McpSource) -> dict[str, str]:
         where = str(self._folder.path)
         own = (one.split("=", 1) for one in running.env)
         given = {name: value.replace(FOLDER, where) for name, value in own}
         told = {k: v for k, v in environment(self._scratch.temporary).items() if k != _OF_PYTHON}
-        command = [word.replace(FOLDER, where) for word in running.command]
         offline = {} if running.network else {"npm_config_fetch_retries": "0"}
-        return Launch(
-            command=self._scratch.launched(command, network=running.network, may_write=running.may_write),
-            folder=self._folder.path,
-            log=self._log,
-            environment={
-                **told,
-                **_ALWAYS,
-                **offline,
-                **given,
-                **(self._seeds(given) if running.seeded else {}),
-            },
-        )
+        seeds = self._seeds(given) if running.seeded else {}
+        return {**told, **_ALWAYS, **offline, **given, **seeds}
 
     def _seeds(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return variables by which Node and Python load code that seeds random numbers, before all other."""
@@ -162,8 +193,8 @@ class _Process:
         return nonsense + (f" ({told[:300]})" if told else "")
 
     @property
-    def permits(self) -> Permits:
-        """What the process may do."""
+    def permits(self) -> tuple[bool, bool]:
+        """See `Scratch.permits`."""
         return self._scratch.permits
 
     def restore(self) -> None:
@@ -179,7 +210,7 @@ class _Process:
         if self._log.stat().st_size > _MOST_LOG:
             os.truncate(self._log, 0)
         args = {name: self._real(value) for name, value in call.args.items()}
-        outcome = outcome_of(await self.connection.call(call.tool, args, limit_s), MOST_CHARS)
+        outcome = outcome_of(await self.connection.call(call.tool, args, limit_s))
         error = None if outcome.error is None else str(self._shown(outcome.error))
         return Outcome(result=self._shown(outcome.result), error=error)
 
@@ -189,19 +220,13 @@ class _Process:
 
     def _shown(self, value: Json) -> Json:
         """Return a value with the folder's real path replaced by `SHOWN`."""
-        if isinstance(value, str):
-            return value.replace(str(self._folder.path), SHOWN)
-        if isinstance(value, Mapping):
-            return {str(self._shown(key)): self._shown(one) for key, one in value.items()}
-        return [self._shown(one) for one in value] if isinstance(value, list) else value
+        return with_texts(value, lambda text: text.replace(str(self._folder.path), SHOWN), keys=True)
 
     def _real(self, value: Json) -> Json:
         """Return an argument with `SHOWN` replaced by the folder's real path."""
-        if isinstance(value, str) and (value == SHOWN or value.startswith((f"{SHOWN}/", f"file://{SHOWN}/"))):
-            return value.replace(SHOWN, str(self._folder.path), 1)
-        if isinstance(value, Mapping):
-            return {key: self._real(one) for key, one in value.items()}
-        return [self._real(one) for one in value] if isinstance(value, list) else value
+        is_inside = re.compile(rf"(file://)?{SHOWN}/|{SHOWN}\Z").match
+        where = str(self._folder.path)
+        return with_texts(value, lambda text: text.replace(SHOWN, where, 1) if is_inside(text) else text)
 
     async def close(self) -> None:
         """End the process, and remove its folder."""
@@ -211,7 +236,7 @@ class _Process:
             self._scratch.close()
 
 
-class McpWorld:
+class McpWorld(LoadedWorld):
     """The tools of a local MCP server.
 
     Args:
@@ -223,14 +248,10 @@ class McpWorld:
         UsageError: the server cannot be started, or has no tools.
     """
 
-    tools: Mapping[str, Tool]
-    left_out: Mapping[str, str]
-    asked: frozenset[str] = frozenset()
-
-    def __init__(self, files: Path, running: Running, *, call_s: float = CALL_S) -> None:
+    def __init__(self, files: Path, running: McpSource, *, call_s: float = CALL_S) -> None:
         self.running, self.call_s, self._files = running, call_s, files
         self._original = Original(files)
-        self._known = KnownPrograms(_KNOWN, _KNOWN_CHARS)
+        self._known = KnownPrograms()
         self._programs: dict[str, Sequence[Call]] = {}
         self._thread = Thread()
         self._starts = asyncio.Semaphore(2 * (os.cpu_count() or 1))
@@ -249,14 +270,13 @@ class McpWorld:
         except BaseException:
             self.close()
             raise
-        self.network: bool = first.permits.network
-        self.confined: bool = first.permits.confined
+        self.network, self.confined = first.permits
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`. Programs are cached. A call that ends the process fails, and so do all after it."""
         del watch  # the state is always read after each call
         self._programs[repr(calls)] = calls
-        if len(self._programs) > _KNOWN:
+        if len(self._programs) > MOST_KNOWN:
             del self._programs[next(iter(self._programs))]
         return self._known.play(
             calls, watch=True, execute=lambda: self._thread.start(self.played(calls)).result()
@@ -304,10 +324,9 @@ class McpWorld:
     async def _opened(self) -> _Open:
         return _Open(self)
 
-    @property
     def received(self) -> int:
         """See `LoadedWorld`."""
-        return self._received + sum(one.connection.traffic.received for one in tuple(self._processes))
+        return self._received + sum(one.connection.received for one in tuple(self._processes))
 
     # processes; these methods run in the thread's loop
 
@@ -354,7 +373,7 @@ class McpWorld:
     async def _ended(self, process: _Process) -> None:
         if process in self._processes:
             self._processes.remove(process)
-            self._received += process.connection.traffic.received
+            self._received += process.connection.received
             await process.close()
 
     async def _end_all(self) -> None:
@@ -394,7 +413,7 @@ class _Open:
             try:
                 outcome = await process.call(call, self._world.call_s)
             except NotRunning as error:
-                return Outcome(error=too_long(MOST_CHARS) if isinstance(error, Flooded) else GONE)
+                return Outcome(error=TOO_LONG if isinstance(error, Flooded) else GONE)
             self.is_over = False
             self._made.append(call)
             return outcome

@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING
 from genenv.errors import UsageError, first_line
 from genenv.texts import SHORTEST_SECRET, clean, masked, without
 from genenv.tools.discover.state_values import words_of
-from genenv.tools.worlds.base import Outcome
-from genenv.tools.worlds.jsonable import NotJson, result_of
+from genenv.tools.worlds.base import MOST_CHARS, TOO_LONG, Outcome
+from genenv.tools.worlds.jsonable import NotJson, result_of, with_texts
 from genenv.tools.worlds.processes import Thread
-from genenv.tools.worlds.python_child import MOST_CHARS
 from genenv.tools.worlds.recorded import Ended, NoAnswer
 from genenv.types import Json
 
@@ -89,11 +88,7 @@ class Headers:
 
     def without(self, value: Json) -> Json:
         """Return an answer without secrets."""
-        if isinstance(value, str):
-            return self.safe(clean(value))
-        if isinstance(value, Mapping):
-            return {str(self.without(name)): self.without(one) for name, one in value.items()}
-        return [self.without(one) for one in value] if isinstance(value, list) else value
+        return with_texts(value, lambda text: self.safe(clean(text)), keys=True)
 
 
 def _parts(typed: str) -> tuple[str, str]:
@@ -318,7 +313,6 @@ def _retry_after_s(response: Response) -> float | None:
     return max(0.0, (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds())
 
 
-TOO_LONG = f"The result is longer than {MOST_CHARS} characters."
 _MOST_TOLD = 300
 """Maximum length in characters of a service's error text."""
 _TELLING = ("detail", "message", "error_description", "error", "errors", "title", "reason", "msg")

@@ -131,14 +131,12 @@ def varied(schema: Mapping[str, Any], name: str = "") -> dict[str, Any]:
             return dict(schema)
         if looks_like_an_id(one):
             rng = random.Random(one)
-            others = ("".join(_like(sign, rng) for sign in one) for _ in range(_MOST_EXAMPLES - 1))
+            others = (
+                "".join(str(rng.randrange(1, 10)) if sign.isdigit() else sign for sign in one)
+                for _ in range(_MOST_EXAMPLES - 1)
+            )
             return {**schema, "examples": [one, *others]}
     return {name: one for name, one in schema.items() if name != "examples"}
-
-
-def _like(sign: str, rng: random.Random) -> str:
-    """Return another digit for a digit; other signs are kept."""
-    return str(rng.randrange(1, 10)) if sign.isdigit() else sign
 
 
 def valued(name: str, schema: Mapping[str, Any], rng: random.Random, depth: int = 0) -> Json:

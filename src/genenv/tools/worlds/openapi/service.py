@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from genenv.errors import UsageError
 from genenv.texts import masked
 from genenv.tools.discover.state_values import words_of
-from genenv.tools.worlds.base import Call, LoadedWorld, Outcome, Tool
+from genenv.tools.worlds.base import TOO_LONG, Call, Outcome, Tool
 from genenv.tools.worlds.limits import USUAL, Budget
 from genenv.tools.worlds.openapi.document import (
     FORM,
@@ -30,7 +30,6 @@ from genenv.tools.worlds.openapi.document import (
 from genenv.tools.worlds.openapi.http_client import (
     HEADER_VALUE,
     TOO_LARGE,
-    TOO_LONG,
     Headers,
     HttpClient,
     Request,
@@ -39,10 +38,10 @@ from genenv.tools.worlds.openapi.http_client import (
     outcome_of,
 )
 from genenv.tools.worlds.openapi.loading import is_address, load_text
-from genenv.tools.worlds.openapi.parameters import MOST_TOOLS, TOO_MANY
+from genenv.tools.worlds.openapi.mock_world import MOST_TOOLS, TOO_MANY
 from genenv.tools.worlds.openapi.shapes import plain
 from genenv.tools.worlds.recorded import MOST_SENT, MOST_WRITTEN, Ended, NoAnswer, record
-from genenv.tools.worlds.sources import RecordedSource, Source
+from genenv.tools.worlds.sources import RecordedSource, Source, ToolOrigin
 from genenv.types import Json
 
 _MOST_OPTIONAL = 8
@@ -221,7 +220,7 @@ class Service:
     """Headers of every request, as the user typed them."""
 
 
-class ServiceOrigin:
+class ServiceOrigin(ToolOrigin):
     """An OpenAPI document and its real service, whose answers are recorded.
 
     Args:
@@ -248,19 +247,11 @@ class ServiceOrigin:
     ) -> None:
         self._document, self._only, self._writes, self._wait = document, tuple(only), writes, wait
         self._service, self._address, self._most = service, _address(service.address), most
-        self._headers = Headers(service.headers, os.environ)
-
-    @property
-    def label(self) -> str:
-        """See `ToolOrigin`."""
-        return self._address
-
-    @property
-    def warning(self) -> str:
-        """See `ToolOrigin`."""
-        told = f"{self._address} is asked now, {self._most} requests at most, and its answers are kept; "
-        writes = f"what writes is called for real, each different call once, {MOST_WRITTEN} at most"
-        return told + (writes if self._writes else "only GET is sent, what may write is left out")
+        self._headers, self.label = Headers(service.headers, os.environ), self._address
+        told = f"what writes is called for real, each different call once, {MOST_WRITTEN} at most"
+        told = told if writes else "only GET is sent, what may write is left out"
+        asked = f"{self._address} is asked now, {most} requests at most"
+        self.warning = f"{asked}, and its answers are kept; {told}"
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """See `ToolOrigin`. Records the service's answers."""
@@ -287,11 +278,6 @@ class ServiceOrigin:
             raise UsageError(f"{self._address} answers nothing: {reasons[:400] or 'no call could be made'}")
         made.save(files)
         return RecordedSource(address=self._address, headers=self._service.headers)
-
-    def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """See `ToolOrigin`. A recording is never incomplete."""
-        del world, source, files
-        return None
 
     def _chosen(
         self, listed: Sequence[Operation], given: Collection[_Place]
