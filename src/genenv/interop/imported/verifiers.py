@@ -51,7 +51,7 @@ class Process:
     """The process that runs verifiers' rollouts, driven by JSON lines over its standard input and output.
 
     Args:
-        start: the first line sent to the process; see `within/genenv_player`.
+        start: the first line sent to the process; see `within/genenv_player.py`.
         python: the Python interpreter to run.
         limit_s: seconds that an answer may take.
     """
