@@ -39,51 +39,43 @@ if TYPE_CHECKING:
     from genenv.backends.local.served.models import LoadedBase
 
 
-class Folders:
-    """Checks that an adapter is loaded only from an allowed folder."""
+def _allowed(path: str, named: Sequence[Path]) -> Path:
+    """Return an adapter's folder with symbolic links resolved.
 
-    def __init__(self, named: Sequence[Path] = ()) -> None:
-        """Set the allowed folders.
+    Args:
+        path: the folder.
+        named: adapters are loaded from these folders and all below. If empty, from the temporary folders that
+            this user's runs on this machine create for their adapters.
 
-        Args:
-            named: adapters are loaded from these folders and all below. If empty, from the temporary folders
-                that this user's runs on this machine create for their adapters.
-        """
-        self._named = [folder.expanduser().resolve() for folder in named]
+    Raises:
+        UsageError: the folder or a file in it is outside the allowed folders, or the folder does not exist.
+    """
+    try:
+        folder = Path(path).resolve(strict=True)
+        roots = named or _temporary(folder)
+        within = any(folder.is_relative_to(root) for root in roots) and all(
+            any(one.resolve().is_relative_to(root) for root in roots) for one in folder.rglob("*")
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UsageError(f"{path} is no folder of an adapter that this server can read") from error
+    if not within:
+        usual = (f"{place}/{ADAPTERS_PREFIX}*" for place in adapters_places())
+        shown = ", ".join(map(str, named or usual))
+        raise UsageError(
+            f"{path} is in no folder that this server loads adapters from ({shown}); start it with "
+            "--adapters FOLDER, where FOLDER is the run's policy.vllm.folder"
+        )
+    return folder
 
-    def checked(self, path: str) -> Path:
-        """Return an adapter's folder with symbolic links resolved.
 
-        Raises:
-            UsageError: the folder or a file in it is outside the allowed folders, or the folder does not
-                exist.
-        """
-        try:
-            folder = Path(path).resolve(strict=True)
-            roots = self._named or self._temporary(folder)
-            within = any(folder.is_relative_to(root) for root in roots) and all(
-                any(one.resolve().is_relative_to(root) for root in roots) for one in folder.rglob("*")
-            )
-        except (OSError, ValueError, RuntimeError) as error:
-            raise UsageError(f"{path} is no folder of an adapter that this server can read") from error
-        if not within:
-            usual = (f"{place}/{ADAPTERS_PREFIX}*" for place in adapters_places())
-            shown = ", ".join(map(str, self._named or usual))
-            raise UsageError(
-                f"{path} is in no folder that this server loads adapters from ({shown}); start it with "
-                "--adapters FOLDER, where FOLDER is the run's policy.vllm.folder"
-            )
-        return folder
-
-    @staticmethod
-    def _temporary(folder: Path) -> list[Path]:
-        """Return the temporary run folder that contains `folder`; an empty list if it is not this user's."""
-        for root in adapters_places():
-            if folder.is_relative_to(root) and folder != root:
-                own = root / folder.relative_to(root).parts[0]
-                mine = own.name.startswith(ADAPTERS_PREFIX) and own.stat().st_uid == os.getuid()
-                return [own] if mine else []
-        return []
+def _temporary(folder: Path) -> list[Path]:
+    """Return the temporary run folder that contains `folder`; an empty list if it is not this user's."""
+    for root in adapters_places():
+        if folder.is_relative_to(root) and folder != root:
+            own = root / folder.relative_to(root).parts[0]
+            mine = own.name.startswith(ADAPTERS_PREFIX) and own.stat().st_uid == os.getuid()
+            return [own] if mine else []
+    return []
 
 
 log = logging.getLogger(__name__)
@@ -256,7 +248,7 @@ class SamplingServer(HttpServer):
             host: the address.
             port: the port; 0 takes a free one.
             access: the API key, allowed host names, and limits on requests.
-            adapters: folders from which adapters may be loaded; if empty, see `Folders`.
+            adapters: folders from which adapters may be loaded; if empty, see `_allowed`.
             slow_s: seconds to wait before each batch, for tests of clients.
 
         Raises:
@@ -264,7 +256,7 @@ class SamplingServer(HttpServer):
         """
         super().__init__(host, port, access)
         self._base, self._name, self._slow_s = base, name, slow_s
-        self._folders = Folders(adapters)
+        self._adapters = [folder.expanduser().resolve() for folder in adapters]
 
     @staticmethod
     def form(status: int, sentence: str) -> JsonObject:
@@ -302,7 +294,7 @@ class SamplingServer(HttpServer):
 
     async def _load(self, request: Request) -> Response:
         body = await self._read(request, LoadBody)
-        folder = self._folders.checked(body.lora_path)
+        folder = _allowed(body.lora_path, self._adapters)
         if body.lora_name in self._base.adapters and not body.load_inplace:
             return _refusal(400, f"The lora adapter '{body.lora_name}' has already been loaded.")
 
