@@ -245,7 +245,7 @@ class Verifiers(ImportedEnvironment):
             python=chosen.python or sys.executable,
             limit_s=chosen.step_s,
         )
-        super().__init__(chosen, Space(chosen.vary, "row", chosen.rows), 0)
+        super().__init__(chosen, Space(chosen.vary, "row", chosen.rows))
         self.seats = chosen.roles
 
     plays_seats = False
@@ -256,26 +256,23 @@ class Verifiers(ImportedEnvironment):
         """Return the seats of an environment with these settings; none if it has one agent."""
         return settings.roles
 
-    def seeds(self) -> Sequence[Any]:
-        """See `ImportedEnvironment`; counts the rows first."""
-        self._counted()
-        return super().seeds()
+    @property
+    def space(self) -> Space:
+        """The space of its tasks, with as many rows as are for training."""
+        self._space.numbers = self._rows
+        return self._space
 
-    def spec_schema(self, seed: Any) -> JsonObject:  # noqa: ANN401 - a seed
-        """See `ImportedEnvironment`; counts the rows first."""
-        self._counted()
-        return super().spec_schema(seed)
-
-    def _counted(self) -> None:
-        """Set the numbers of rows for training and held-out tasks, after counting the taskset's rows."""
-        self.space.numbers, self._first_held_out = self._split
+    @property
+    def first_held_out(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride] - it is never set
+        """The first held-out row: the first one, or that after the rows for training."""
+        return 0 if self.chosen.given_held_out else self._rows
 
     @cached_property
-    def _split(self) -> tuple[int, int]:
-        """Return the number of rows for training, and the first held-out row."""
+    def _rows(self) -> int:
+        """The number of rows for training, after counting the taskset's rows."""
         chosen = self.chosen
-        first = self.space.spread(1, 0)[0]
-        given = self.space.given(first, cast(JsonObject, chosen.given))
+        first = self._space.spread(1, 0)[0]
+        given = self._space.given(first, cast(JsonObject, chosen.given))
         apart = 0 if chosen.given_held_out else chosen.held_out
         count = self.world.count(given, chosen.rows + apart)
         if count <= apart:
@@ -283,13 +280,7 @@ class Verifiers(ImportedEnvironment):
                 f"the taskset {self.world.shown} has {count} rows, and environment.held_out is {apart}; "
                 "set it lower"
             )
-        rows = min(chosen.rows, count - apart)
-        return rows, 0 if chosen.given_held_out else rows
-
-    def held_out(self) -> Sequence[Any]:
-        """See `ImportedEnvironment`; counts the rows first."""
-        self._counted()
-        return super().held_out()
+        return min(chosen.rows, count - apart)
 
     def begin(self, start: Start) -> VerifiersRollout:
         """See `ImportedEnvironment`. With seats, the replies are those of whichever seat is asked.
