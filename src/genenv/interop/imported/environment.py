@@ -298,6 +298,7 @@ class ImportedEnvironment(ABC):
 
     def seeds(self) -> Sequence[Seed]:
         """Return the base tasks: the first numbers, with the values of `vary` in turn."""
+        count = min(self.settings.base, self.space.numbers or self.settings.base)
         return [
             Seed(
                 id=f"{self.space.number}{place}",
@@ -305,13 +306,8 @@ class ImportedEnvironment(ABC):
                 spec=chosen,
                 skills=self.space.skills(chosen, self.name),
             )
-            for place, chosen in enumerate(self.space.spread(self._base, 0))
+            for place, chosen in enumerate(self.space.spread(count, 0))
         ]
-
-    @property
-    def _base(self) -> int:
-        numbers = self.space.numbers
-        return min(self.settings.base, numbers) if numbers else self.settings.base
 
     def held_out(self) -> Sequence[Task]:
         """Return held-out tasks: with other numbers, or with the same numbers under `given_held_out`."""

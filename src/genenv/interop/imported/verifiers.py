@@ -67,8 +67,8 @@ class Process:
         self._lost: set[int] = set()
         self._open: set[int] = set()
 
-    def begin(self, order: JsonObject) -> int:
-        """Start a rollout and return its id.
+    def begin(self, what: str, order: JsonObject) -> int:
+        """Give an order that is answered, such as `begin` for a rollout, and return its id.
 
         Raises:
             UsageError: the process cannot be started.
@@ -77,7 +77,7 @@ class Process:
             self._start()
         self._last += 1
         self._open.add(self._last)
-        self.tell({"op": "begin", "id": self._last, **order})
+        self.tell({"op": what, "id": self._last, **order})
         return self._last
 
     def count(self, given: JsonObject, most: int) -> int:
@@ -86,17 +86,13 @@ class Process:
         Raises:
             UsageError: the rows cannot be loaded.
         """
-        if self._process is None:
-            self._start()
-        self._last += 1
-        self._open.add(self._last)
-        self.tell({"op": "count", "id": self._last, "given": given, "most": most})
+        name = self.begin("count", {"given": given, "most": most})
         try:
-            answer = self.answer(self._last)
+            answer = self.answer(name)
         except RolloutError as error:
             raise UsageError(f"the taskset {self.shown} cannot be read: {error}") from error
         finally:
-            self._open.discard(self._last)
+            self._open.discard(name)
         if "refused" in answer:
             raise UsageError(f"the taskset {self.shown}: {inert(str(answer['refused']))}")
         return int(answer["count"])
@@ -310,7 +306,7 @@ class VerifiersRollout(RemoteRollout):
 
     def __init__(self, world: Process, start: Start) -> None:
         self._world = world
-        self._name = world.begin({"given": start.given, "row": start.number or 0})
+        self._name = world.begin("begin", {"given": start.given, "row": start.number or 0})
         self._tools: dict[str, Sequence[JsonObject]] = {}
         self.ended: Mapping[str, tuple[float, str]] = {}
         """Reward and explanation of each role, once the rollout has ended."""
