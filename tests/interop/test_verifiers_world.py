@@ -266,12 +266,12 @@ def test_a_process_that_ends_at_once_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match="verifiers:t cannot be played: the process has ended: No space left"
     ):
-        process.begin({"given": {}, "row": 0})
+        process.begin("begin", {"given": {}, "row": 0})
 
 
 def test_a_process_that_does_not_answer_fails_attempts(tmp_path: Path) -> None:
     process = player(tmp_path, "echo '{\"ready\": 1}'\nwhile read order; do :; done", limit_s=0.3)
-    name = process.begin({"given": {}, "row": 0})
+    name = process.begin("begin", {"given": {}, "row": 0})
     with pytest.raises(RolloutError, match=r"took longer than 0\.3 s"):
         process.answer(name)
     process.close()
@@ -279,10 +279,10 @@ def test_a_process_that_does_not_answer_fails_attempts(tmp_path: Path) -> None:
 
 def test_a_process_that_ends_later_fails_the_attempts_it_had(tmp_path: Path) -> None:
     process = player(tmp_path, "echo '{\"ready\": 1}'\nread order\necho 'Killed' >&2")
-    name = process.begin({"given": {}, "row": 0})
+    name = process.begin("begin", {"given": {}, "row": 0})
     with pytest.raises(RolloutError, match="The environment's process has ended: Killed"):
         process.answer(name)
-    assert process.begin({"given": {}, "row": 0}) == name + 1, "another one is started"
+    assert process.begin("begin", {"given": {}, "row": 0}) == name + 1, "another one is started"
     process.close()
 
 

@@ -134,15 +134,14 @@ class Plan:
             words.append("--resume")
         if self.named and (self.resume or not again):
             words.append(str(self.config))
-        for one in (*self.overrides, "policy.backend=vllm", *self._places()):
-            words += ["--set", one]
-        return words
-
-    def _places(self) -> tuple[str, str]:
-        return (
+        for one in (
+            *self.overrides,
+            "policy.backend=vllm",
             f"policy.vllm.addresses_folder={json.dumps(str(self.addresses))}",
             f"policy.vllm.folder={json.dumps(str(self.adapters))}",
-        )
+        ):
+            words += ["--set", one]
+        return words
 
 
 _LOOK_S = 0.5

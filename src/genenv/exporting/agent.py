@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -82,24 +82,14 @@ def _about_the_disk(error: Exception) -> str | None:
     return f"{first_line(error)}; choose another --out" if "(os error " in str(error) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
-    """The content of the README."""
-
-    title: str
-    facts: Sequence[tuple[str, str]]
-    ways: Sequence[Way]
-    notes: Sequence[str]
-
-
-def readme(card: Card) -> str:
+def _readme(title: str, facts: Iterable[tuple[str, str]], ways: Iterable[Way], notes: Iterable[str]) -> str:
     """Return the README as Markdown."""
-    lines = [f"# {card.title}", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {_cell(value)} |" for name, value in card.facts]
+    lines = [f"# {title}", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {_cell(value)} |" for name, value in facts]
     lines += ["", "## Serve it, ask it", ""]
-    for way in card.ways:
+    for way in ways:
         lines += [f"{way.words}:", "", "```sh", *way.commands, "```", ""]
-    lines += ["## What to know", "", *(f"- {note}" for note in card.notes)]
+    lines += ["## What to know", "", *(f"- {note}" for note in notes)]
     return inert("\n".join(lines)) + "\n"
 
 
@@ -343,9 +333,9 @@ def _written(wanted: Wanted, source: Source, folder: Path, out: Path, today: str
         own_tools=is_folder(source.config.environment.name),
     )
     found = ways(served)
-    about = facts(source, made, today)
-    card = Card(title=source.name, facts=about, ways=found, notes=[*notes(source, made, agent.chat.template)])
-    (folder / "README.md").write_text(readme(card), encoding="utf-8")
+    advice = notes(source, made, agent.chat.template)
+    text = _readme(source.name, facts(source, made, today), found, advice)
+    (folder / "README.md").write_text(text, encoding="utf-8")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return Exported(folder=out, bytes=size, nearness=made.nearness, ways=found)
 

@@ -71,7 +71,8 @@ class HttpServer(ABC):
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
-    def form(self, status: int, sentence: str) -> JsonObject:
+    @staticmethod
+    def form(status: int, sentence: str) -> JsonObject:
         """Return the body of a refusal, in the form that clients expect."""
         return detail(status, sentence)
 

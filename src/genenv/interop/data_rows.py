@@ -130,7 +130,9 @@ class Source:
         self.model = str(settings.get("policy", {}).get("model", "unknown"))
         self.native = named.get("style") == "native"
         """Whether the chat template offered the tools, so that messages do not describe them."""
-        self._tools: Callable[[Task], list[JsonObject]] = lambda _: []
+        self.tools: Callable[[Task], list[JsonObject]] = lambda _: []
+        """Returns the tools of a task in OpenAI's form; none where messages describe them."""
+        self._rounds = filters.first, filters.last
 
     @contextmanager
     def offering(self, folder: RunFolder) -> Generator[None]:
@@ -140,15 +142,11 @@ class Source:
             return
         config = load_config(folder.config).environment
         env = load_environment(config.name, config.settings)
-        self._tools = lambda task: [dict(one) for one in tools_of(env.episode(task))]
+        self.tools = lambda task: [dict(one) for one in tools_of(env.episode(task))]
         try:
             yield
         finally:
             close_environment(env)
-
-    def tools(self, task: Task) -> list[JsonObject]:
-        """Return the tools of a task in OpenAI's form; none where messages describe them."""
-        return self._tools(task)
 
     def count(self, *, held_out: bool | None) -> int:
         """Return the number of rows that are read: tasks, or trajectories (None)."""
@@ -157,10 +155,6 @@ class Source:
         else:
             sql, values = f"SELECT count(*) FROM tasks WHERE {_origin(held_out)}", ()  # noqa: S608 - constants
         return int(self._db.rows(sql, values)[0][0])
-
-    @property
-    def _rounds(self) -> tuple[int, int]:
-        return self.filters.first, self.filters.last
 
     def tasks(self, *, held_out: bool = False) -> Iterator[Rolled]:
         """Yield the tasks that fit the filters; held-out tasks fit all of them."""

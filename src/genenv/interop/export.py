@@ -126,27 +126,24 @@ FILES: Mapping[str, str] = {
 """The text of each generated file by path; PACKAGE in a text is replaced by the package's name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """The values that `readme` fills into the README of an exported package."""
+def _readme(about: About, environment: str, counts: tuple[int, int], replies: str) -> str:
+    """Return the README of an exported package.
 
-    package: str
-    environment: str
-    train: int
-    held_out: int
-    settings: Mapping[str, object]
-    replies: str
-    """Sentences for the reader about how a reply to a task is written."""
-
-
-def readme(told: Told) -> str:
-    """Return the README of an exported package."""
-    settings = ", ".join(f"{key} = {json.dumps(value)}" for key, value in told.settings.items()) or "defaults"
+    Args:
+        about: its name and settings.
+        environment: the environment's name for people.
+        counts: the numbers of tasks, for training and held out.
+        replies: sentences for the reader about how a reply to a task is written.
+    """
+    settings = (
+        ", ".join(f"{key} = {json.dumps(value)}" for key, value in about.settings.items()) or "defaults"
+    )
+    package, (train, held_out) = about.name, counts
     return f"""\
-# {told.package}
+# {package}
 
-Written by `genenv export-env` of the environment `{told.environment}` ({settings}): {told.train} tasks for
-training, {told.held_out} for measuring. A row (`{told.package}/data/*.jsonl`) holds everything that an
+Written by `genenv export-env` of the environment `{environment}` ({settings}): {train} tasks for
+training, {held_out} for measuring. A row (`{package}/data/*.jsonl`) holds everything that an
 attempt begins with, and code grades it: equal rows and equal replies get equal verdicts, in genenv and in
 each of these.
 
@@ -157,7 +154,7 @@ pip install -e .    # beside genenv, without its extra mcp: verifiers and OpenEn
 **TRL**
 
 ```python
-from {told.package}.trl_env import Environment, dataset, reward, with_tools
+from {package}.trl_env import Environment, dataset, reward, with_tools
 from trl import GRPOConfig, GRPOTrainer
 
 model, tokenizer = with_tools("smollm2-135m")    # or a folder, or a name on the hub: Qwen/Qwen3-0.6B
@@ -172,13 +169,13 @@ ChatML the template of Qwen3. Where a task is one reply without tools, leave `en
 **verifiers**
 
 ```sh
-vf-eval {told.package} --env.agent.runtime.type subprocess --model MODEL --client.base-url URL --no-push
+vf-eval {package} --env.agent.runtime.type subprocess --model MODEL --client.base-url URL --no-push
 ```
 
 **OpenEnv**
 
 ```sh
-uvicorn {told.package}.openenv_app:app --port 8000
+uvicorn {package}.openenv_app:app --port 8000
 ```
 
 A WebSocket is a session: `reset(seed=3)` or `reset(task_id=..., split="held_out")`, then
@@ -188,14 +185,14 @@ A WebSocket is a session: `reset(seed=3)` or `reset(task_id=..., split="held_out
 
 ```python
 import gymnasium
-import {told.package}.gym_env
+import {package}.gym_env
 
-env = gymnasium.make("genenv/{told.package}-v0")
+env = gymnasium.make("genenv/{package}-v0")
 text, info = env.reset(seed=3)
 text, reward, terminated, truncated, info = env.step(reply)
 ```
 
-{told.replies}
+{replies}
 """
 
 
@@ -274,19 +271,13 @@ def write(
             _rows(data / "train.jsonl", env, [*train, *again]),
             _rows(data / "held_out.jsonl", env, held_out),
         )
-        told = Told(
-            package=package,
-            environment=shown_name(export.environment),
-            train=counts[0],
-            held_out=counts[1],
-            settings=about.settings,
-            replies=_how_to_reply(env, [*train, *again][0]),
-        )
+        replies = _how_to_reply(env, [*train, *again][0])
+        text = _readme(about, shown_name(export.environment), counts, replies)
+        (aside / "README.md").write_text(text, encoding="utf-8")
         for path, text in FILES.items():
             file = aside / path.format(package=package)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text.replace("PACKAGE", package), encoding="utf-8")
-        (aside / "README.md").write_text(readme(told), encoding="utf-8")
         close_environment(env)
     return Written(
         package=package, train=counts[0], held_out=counts[1], refused=len(export.generated) - len(again)

@@ -23,7 +23,7 @@ from genenv.environments.base import Environment, tools_of
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import DataError, UsageError, first_line
 from genenv.settings import with_places
-from genenv.types import JsonObject, Lineage, Message, Origin, Role, Task, Verdict
+from genenv.types import JsonObject, Lineage, Message, Task, Verdict
 
 ABOUT, BUNDLE = "environment.json", "bundle"
 SPLITS = ("train", "held_out")
@@ -218,39 +218,18 @@ def task_of(text: str) -> Task:
         found = _TaskText.model_validate_json(text)
     except ValidationError as error:
         raise DataError(f"a row's task cannot be read: {first_line(error)}") from error
-    return Task(
-        id=found.id,
-        environment=found.environment,
-        skills=found.skills,
-        messages=tuple(Message(role=one.role, content=one.content) for one in found.messages),
-        spec=found.spec,
-        payload=found.payload,
-        oracle=found.oracle,
-        lineage=Lineage(**found.lineage.model_dump()),
-    )
-
-
-class _MessageText(BaseModel, frozen=True, extra="forbid"):
-    role: Role
-    content: str
-
-
-class _LineageText(BaseModel, frozen=True, extra="forbid"):
-    origin: Origin
-    seed_id: str | None = None
-    context_id: str | None = None
-    generation_id: str | None = None
+    return Task(**dict(found))
 
 
 class _TaskText(BaseModel, frozen=True, extra="forbid"):
     id: str
     environment: str = Field(validation_alias=AliasChoices("environment", "domain"))  # `domain`: its old name
     skills: tuple[str, ...]
-    messages: tuple[_MessageText, ...]
+    messages: tuple[Message, ...]
     spec: dict[str, JsonValue]
     payload: dict[str, JsonValue]
     oracle: tuple[str, ...]
-    lineage: _LineageText
+    lineage: Lineage
 
 
 def _chat(messages: Iterable[Message], ids: Sequence[str]) -> list[ChatMessage]:

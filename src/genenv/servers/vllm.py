@@ -14,7 +14,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import AsyncGenerator, Sequence, Set
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,51 +39,43 @@ if TYPE_CHECKING:
     from genenv.backends.local.served.models import LoadedBase
 
 
-class Folders:
-    """Checks that an adapter is loaded only from an allowed folder."""
+def _allowed(path: str, named: Sequence[Path]) -> Path:
+    """Return an adapter's folder with symbolic links resolved.
 
-    def __init__(self, named: Sequence[Path] = ()) -> None:
-        """Set the allowed folders.
+    Args:
+        path: the folder.
+        named: adapters are loaded from these folders and all below. If empty, from the temporary folders that
+            this user's runs on this machine create for their adapters.
 
-        Args:
-            named: adapters are loaded from these folders and all below. If empty, from the temporary folders
-                that this user's runs on this machine create for their adapters.
-        """
-        self._named = [folder.expanduser().resolve() for folder in named]
+    Raises:
+        UsageError: the folder or a file in it is outside the allowed folders, or the folder does not exist.
+    """
+    try:
+        folder = Path(path).resolve(strict=True)
+        roots = named or _temporary(folder)
+        within = any(folder.is_relative_to(root) for root in roots) and all(
+            any(one.resolve().is_relative_to(root) for root in roots) for one in folder.rglob("*")
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UsageError(f"{path} is no folder of an adapter that this server can read") from error
+    if not within:
+        usual = (f"{place}/{ADAPTERS_PREFIX}*" for place in adapters_places())
+        shown = ", ".join(map(str, named or usual))
+        raise UsageError(
+            f"{path} is in no folder that this server loads adapters from ({shown}); start it with "
+            "--adapters FOLDER, where FOLDER is the run's policy.vllm.folder"
+        )
+    return folder
 
-    def checked(self, path: str) -> Path:
-        """Return an adapter's folder with symbolic links resolved.
 
-        Raises:
-            UsageError: the folder or a file in it is outside the allowed folders, or the folder does not
-                exist.
-        """
-        try:
-            folder = Path(path).resolve(strict=True)
-            roots = self._named or self._temporary(folder)
-            within = any(folder.is_relative_to(root) for root in roots) and all(
-                any(one.resolve().is_relative_to(root) for root in roots) for one in folder.rglob("*")
-            )
-        except (OSError, ValueError, RuntimeError) as error:
-            raise UsageError(f"{path} is no folder of an adapter that this server can read") from error
-        if not within:
-            usual = (f"{place}/{ADAPTERS_PREFIX}*" for place in adapters_places())
-            shown = ", ".join(map(str, self._named or usual))
-            raise UsageError(
-                f"{path} is in no folder that this server loads adapters from ({shown}); start it with "
-                "--adapters FOLDER, where FOLDER is the run's policy.vllm.folder"
-            )
-        return folder
-
-    @staticmethod
-    def _temporary(folder: Path) -> list[Path]:
-        """Return the temporary run folder that contains `folder`; an empty list if it is not this user's."""
-        for root in adapters_places():
-            if folder.is_relative_to(root) and folder != root:
-                own = root / folder.relative_to(root).parts[0]
-                mine = own.name.startswith(ADAPTERS_PREFIX) and own.stat().st_uid == os.getuid()
-                return [own] if mine else []
-        return []
+def _temporary(folder: Path) -> list[Path]:
+    """Return the temporary run folder that contains `folder`; an empty list if it is not this user's."""
+    for root in adapters_places():
+        if folder.is_relative_to(root) and folder != root:
+            own = root / folder.relative_to(root).parts[0]
+            mine = own.name.startswith(ADAPTERS_PREFIX) and own.stat().st_uid == os.getuid()
+            return [own] if mine else []
+    return []
 
 
 log = logging.getLogger(__name__)
@@ -143,39 +135,34 @@ class GenerateBody(BaseModel, extra="ignore"):
     token_ids: Ids = Field(min_length=1)
     sampling_params: SamplingBody
 
-    def request(
-        self, *, end_id: int, stop_ids: Set[int], context_tokens: int, vocabulary: int
-    ) -> SampleRequest:
+    def request(self, base: LoadedBase) -> SampleRequest:
         """Return the request in the form of the local engine.
 
         Args:
-            end_id: the token that the chat template writes at the end of a reply.
-            stop_ids: all tokens that end a reply.
-            context_tokens: the longest sequence.
-            vocabulary: the number of tokens in the vocabulary.
+            base: the model that is to sample.
 
         Raises:
             UsageError: the engine does not support a parameter, or a token is not in the vocabulary.
         """
-        asked = self.sampling_params
+        asked, stop_ids = self.sampling_params, base.chat.stop_ids
         if not stop_ids >= set(asked.stop_token_ids):
             known = " or ".join(map(str, sorted(stop_ids)))
             raise UsageError(f"a reply ends with token {known} alone here")
-        if len(self.token_ids) + asked.max_tokens > context_tokens:
-            raise UsageError(f"the longest sequence here has {context_tokens} tokens")
-        _check_tokens("token_ids", self.token_ids, vocabulary)
+        if len(self.token_ids) + asked.max_tokens > base.context_tokens:
+            raise UsageError(f"the longest sequence here has {base.context_tokens} tokens")
+        _check_tokens("token_ids", self.token_ids, base.vocabulary)
         held = asked.structured_outputs
         return SampleRequest(
             prompt_ids=tuple(self.token_ids),
             max_tokens=asked.max_tokens,
             stream=asked.seed % 2**64,
             schema=None if held is None else held.json_,
-            choices=() if held is None else _choices(held.structural_tag, end_id, vocabulary),
+            choices=() if held is None else _choices(held.structural_tag, base),
             **sampling_params(asked, greedy_below=COLDEST),
         )
 
 
-def _choices(tag: str | None, end_id: int, vocabulary: int) -> tuple[tuple[int, ...], ...]:
+def _choices(tag: str | None, base: LoadedBase) -> tuple[tuple[int, ...], ...]:
     """Return the replies listed by a structural tag, as token ids; empty if there is no tag.
 
     Raises:
@@ -184,11 +171,11 @@ def _choices(tag: str | None, end_id: int, vocabulary: int) -> tuple[tuple[int, 
     if tag is None:
         return ()
     try:
-        replies = parse_structural_tag(tag, end_id)
+        replies = parse_structural_tag(tag, base.chat.end_id)
     except ValueError as error:
         raise UsageError(str(error)) from error
     for reply in replies:
-        _check_tokens("structural_tag", reply, vocabulary)
+        _check_tokens("structural_tag", reply, base.vocabulary)
     return replies
 
 
@@ -214,98 +201,6 @@ def _failure(error: BaseException) -> GenenvError:
     return Fault(f"a fault of the server: {type(error).__name__}: {first_line(error)}")
 
 
-class Routes:
-    """The HTTP endpoints of the sampling server; they run the model in the worker's thread."""
-
-    def __init__(
-        self, base: LoadedBase, worker: Worker, name: str, slow_s: float, *, folders: Folders, parser: Parser
-    ) -> None:
-        """Create the endpoints.
-
-        Args:
-            base: the model to serve.
-            worker: runs the model in its thread.
-            name: the model's name for clients.
-            slow_s: seconds to wait before each batch.
-            folders: the folders from which adapters may be loaded.
-            parser: parses request bodies.
-        """
-        self._base, self._worker, self._name, self._slow_s = base, worker, name, slow_s
-        self._folders, self._parser = folders, parser
-
-    def application(self) -> Starlette:
-        """Return the ASGI application with all routes."""
-        return Starlette(
-            routes=[
-                Route("/health", self._health),
-                Route("/v1/models", self._models),
-                Route("/v1/load_lora_adapter", self._load, methods=["POST"]),
-                Route("/v1/unload_lora_adapter", self._unload, methods=["POST"]),
-                Route("/inference/v1/generate", self._generate, methods=["POST"]),
-            ],
-            exception_handlers={GenenvError: _refused},
-        )
-
-    async def _health(self, request: Request) -> Response:
-        del request
-        return Response(status_code=200)
-
-    async def _models(self, request: Request) -> Response:
-        del request
-        card = {"id": self._name, "object": "model", "max_model_len": self._base.context_tokens}
-        adapters = [{"id": one, "object": "model", "parent": self._name} for one in self._base.adapters]
-        return JSONResponse({"object": "list", "data": [card, *adapters]})
-
-    async def _load(self, request: Request) -> Response:
-        body = await self._read(request, LoadBody)
-        folder = self._folders.checked(body.lora_path)
-        if body.lora_name in self._base.adapters and not body.load_inplace:
-            return _refusal(400, f"The lora adapter '{body.lora_name}' has already been loaded.")
-
-        def load() -> None:
-            """Load the adapter unless a concurrent request has loaded it already."""
-            if body.load_inplace or body.lora_name not in self._base.adapters:
-                self._base.load(body.lora_name, folder)
-
-        await self._worker.do(load)
-        return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
-
-    async def _unload(self, request: Request) -> Response:
-        body = await self._read(request, UnloadBody)
-        if not await self._worker.do(lambda: self._base.unload(body.lora_name)):
-            return _refusal(404, f"The lora adapter '{body.lora_name}' cannot be found.")
-        return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
-
-    async def _generate(self, request: Request) -> Response:
-        body = await self._read(request, GenerateBody)
-        if body.model not in self._base.adapters:
-            return _refusal(404, f"The model `{body.model}` does not exist.")
-        asked = body.request(
-            end_id=self._base.chat.end_id,
-            stop_ids=self._base.chat.stop_ids,
-            context_tokens=self._base.context_tokens,
-            vocabulary=self._base.vocabulary,
-        )
-        found: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self._worker.sample(body.model, functools.partial(self._completions, body.model), asked, found)
-        done = await found
-        if not all(map(math.isfinite, done.logprobs)):
-            return _refusal(400, "no token follows the schema, or the adapter's numbers are not finite")
-        return JSONResponse(_answer(done, body.model))
-
-    def _completions(self, adapter: str, requests: Sequence[SampleRequest]) -> Sequence[Completion]:
-        time.sleep(self._slow_s)
-        return self._base.sample(adapter, requests)
-
-    async def _read(self, request: Request, kind: type[AnyBody]) -> AnyBody:
-        """Parse a body.
-
-        Raises:
-            UsageError: the body is malformed.
-        """
-        return await self._parser(functools.partial(read, kind), await request.body())
-
-
 def _answer(done: Completion, model: str) -> JsonObject:
     """Return a completion in the format of vLLM's response."""
     content: list[Json] = [
@@ -321,17 +216,12 @@ def _answer(done: Completion, model: str) -> JsonObject:
     return {"model": model, "choices": [choice]}
 
 
-def form(status: int, sentence: str) -> JsonObject:
-    """Return an error in the format of vLLM's response."""
-    return {"error": {"message": sentence, "code": status}}
-
-
 def _refused(_: Request, error: Exception) -> Response:
     return _refusal(500 if isinstance(error, Fault) else 400, str(error))
 
 
 def _refusal(status: int, said: str) -> Response:
-    return JSONResponse(form(status, said), status)
+    return JSONResponse(SamplingServer.form(status, said), status)
 
 
 class SamplingServer(HttpServer):
@@ -358,7 +248,7 @@ class SamplingServer(HttpServer):
             host: the address.
             port: the port; 0 takes a free one.
             access: the API key, allowed host names, and limits on requests.
-            adapters: folders from which adapters may be loaded; if empty, see `Folders`.
+            adapters: folders from which adapters may be loaded; if empty, see `_allowed`.
             slow_s: seconds to wait before each batch, for tests of clients.
 
         Raises:
@@ -366,18 +256,82 @@ class SamplingServer(HttpServer):
         """
         super().__init__(host, port, access)
         self._base, self._name, self._slow_s = base, name, slow_s
-        self._folders = Folders(adapters)
+        self._adapters = [folder.expanduser().resolve() for folder in adapters]
 
-    def form(self, status: int, sentence: str) -> JsonObject:
-        """Return an error in vLLM's format; see `HttpServer`."""
-        return form(status, sentence)
+    @staticmethod
+    def form(status: int, sentence: str) -> JsonObject:
+        """Return an error in the format of vLLM's response."""
+        return {"error": {"message": sentence, "code": status}}
 
     @contextlib.asynccontextmanager
     async def _service(self) -> AsyncGenerator[Service]:
-        worker, parser = Worker("genenv-serve", _failure), Parser()
-        routes = Routes(self._base, worker, self._name, self._slow_s, folders=self._folders, parser=parser)
+        self._worker, self._parser = Worker("genenv-serve", _failure), Parser()
+        application = Starlette(
+            routes=[
+                Route("/health", self._health),
+                Route("/v1/models", self._models),
+                Route("/v1/load_lora_adapter", self._load, methods=["POST"]),
+                Route("/v1/unload_lora_adapter", self._unload, methods=["POST"]),
+                Route("/inference/v1/generate", self._generate, methods=["POST"]),
+            ],
+            exception_handlers={GenenvError: _refused},
+        )
         try:
-            yield Service(routes.application(), worker.run())
+            yield Service(application, self._worker.run())
         finally:
-            parser.close()
-            worker.close()
+            self._parser.close()
+            self._worker.close()
+
+    async def _health(self, request: Request) -> Response:
+        del request
+        return Response(status_code=200)
+
+    async def _models(self, request: Request) -> Response:
+        del request
+        card = {"id": self._name, "object": "model", "max_model_len": self._base.context_tokens}
+        adapters = [{"id": one, "object": "model", "parent": self._name} for one in self._base.adapters]
+        return JSONResponse({"object": "list", "data": [card, *adapters]})
+
+    async def _load(self, request: Request) -> Response:
+        body = await self._read(request, LoadBody)
+        folder = _allowed(body.lora_path, self._adapters)
+        if body.lora_name in self._base.adapters and not body.load_inplace:
+            return _refusal(400, f"The lora adapter '{body.lora_name}' has already been loaded.")
+
+        def load() -> None:
+            """Load the adapter unless a concurrent request has loaded it already."""
+            if body.load_inplace or body.lora_name not in self._base.adapters:
+                self._base.load(body.lora_name, folder)
+
+        await self._worker.do(load)
+        return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
+
+    async def _unload(self, request: Request) -> Response:
+        body = await self._read(request, UnloadBody)
+        if not await self._worker.do(lambda: self._base.unload(body.lora_name)):
+            return _refusal(404, f"The lora adapter '{body.lora_name}' cannot be found.")
+        return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
+
+    async def _generate(self, request: Request) -> Response:
+        body = await self._read(request, GenerateBody)
+        if body.model not in self._base.adapters:
+            return _refusal(404, f"The model `{body.model}` does not exist.")
+        asked = body.request(self._base)
+        found: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self._worker.sample(body.model, functools.partial(self._completions, body.model), asked, found)
+        done = await found
+        if not all(map(math.isfinite, done.logprobs)):
+            return _refusal(400, "no token follows the schema, or the adapter's numbers are not finite")
+        return JSONResponse(_answer(done, body.model))
+
+    def _completions(self, adapter: str, requests: Sequence[SampleRequest]) -> Sequence[Completion]:
+        time.sleep(self._slow_s)
+        return self._base.sample(adapter, requests)
+
+    async def _read(self, request: Request, kind: type[AnyBody]) -> AnyBody:
+        """Parse a body.
+
+        Raises:
+            UsageError: the body is malformed.
+        """
+        return await self._parser(functools.partial(read, kind), await request.body())

@@ -21,6 +21,8 @@ _LONGEST_NUMBER = 1e12
 """Numbers from here on are shown with an exponent."""
 _MOST_POINTS = 60
 """Points of a small picture; neighboring rounds beyond share one."""
+_SIZE = 120, 28
+"""Width and height of a small picture in pixels."""
 _BARS = 20
 """Bars of the histogram of rewards; empty ones at its ends are left out."""
 
@@ -489,17 +491,13 @@ def spark(run: Run) -> Markup:
     return picture({n: min(1.0, max(0.0, value)) for n, value in values.items()}, label, least_span=0.2)
 
 
-def picture(
-    whole: Mapping[int, float], label: str, *, least_span: float, width: int = 120, height: int = 28
-) -> Markup:
+def picture(whole: Mapping[int, float], label: str, *, least_span: float) -> Markup:
     """Return a small picture of values by round as SVG; nothing of fewer than two.
 
     Args:
         whole: the values.
         label: what they are.
         least_span: the picture is at least so high. Below 1 the values are shares, which end at 1.
-        width: of the picture in pixels.
-        height: of the picture in pixels.
     """
     if len(whole) < 2:
         return Markup("")
@@ -507,6 +505,7 @@ def picture(
     columns = [places[at : at + size] for at in range(0, len(places), size)]
     values = {fmean(column): fmean(whole[number] for number in column) for column in columns}
     first, last = min(values), max(values)
+    width, height = _SIZE
     x_of = (width - 6) / ((last - first) or 1)
     least, most = min(values.values()), max(values.values())
     span = max(least_span, most - least)

@@ -216,7 +216,7 @@ class Runs:
             return [self.find(self._only)]
         found = [
             (name, path)
-            for name, path in _folders(self.root, "", _DEEPEST)
+            for name, path in folders_below(self.root)
             if name.startswith(below) and _is_run(path)
         ]
         return [
@@ -385,9 +385,9 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and abs(value) < _LARGEST else None
 
 
-def _folders(path: Path, name: str, deeper: int) -> Iterator[tuple[str, Path]]:
-    """Yield folders below a folder with their names; nothing below a run, a link or a hidden folder."""
-    left = [(path, name, deeper)]
+def folders_below(root: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the folders below a folder, with their names; not those below a run, links and hidden ones."""
+    left = [(root, "", _DEEPEST)]
     for _ in range(_MOST_FOLDERS):
         if not left:
             return
@@ -399,11 +399,6 @@ def _folders(path: Path, name: str, deeper: int) -> Iterator[tuple[str, Path]]:
                     yield below, inner
                     if deeper > 1 and not _is_run(inner):
                         left.append((inner, f"{below}/", deeper - 1))
-
-
-def folders_below(root: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the folders below a folder, with their names; not those below a run, links and hidden ones."""
-    return _folders(root, "", _DEEPEST)
 
 
 def _is_plain(part: str) -> bool:

@@ -356,7 +356,11 @@ def tasks(db: Database, wanted: Wanted) -> tuple[list[Row], str]:
     if wanted.skill and wanted.indexed:
         few = f"SELECT count(*) FROM (SELECT 1 FROM side.skills WHERE skill = ? LIMIT {_FEW})"  # noqa: S608
         wanted = replace(wanted, is_common=db.rows(few, (wanted.skill,))[0][0] == _FEW)
-    found, n, rate, where = (_indexed if wanted.indexed else _direct)(wanted)
+    if wanted.indexed:
+        found, n, rate, where = _indexed(wanted)
+    else:
+        found, n, rate = "SELECT n, NULL AS rate FROM tasks", "n", "NULL"
+        where = [] if wanted.round is None else [f"n IN ({_IN_ROUND})"]
     if wanted.reward_low is not None or wanted.reward_high is not None:
         low, high = wanted.reward_low, wanted.reward_high
         values |= {"least": -1e9 if low is None else low, "below": 1e9 if high is None else high}
@@ -388,19 +392,8 @@ def tasks(db: Database, wanted: Wanted) -> tuple[list[Row], str]:
     return page(db.rows(sql, values), column)
 
 
-def _direct(wanted: Wanted) -> tuple[str, str, str, list[str]]:
-    """Return a query of the store alone, its columns of the order and of the rate, and its conditions."""
-    where = (
-        []
-        if wanted.round is None
-        else [
-            "n IN (SELECT tasks.n FROM groups JOIN tasks ON tasks.id = task_id WHERE groups.round = :round "
-            "UNION SELECT n FROM tasks WHERE round = :round)"
-        ]
-    )
-    return "SELECT n, NULL AS rate FROM tasks", "n", "NULL", where
-
-
+_IN_ROUND = """SELECT tasks.n FROM groups JOIN tasks ON tasks.id = task_id WHERE groups.round = :round
+    UNION SELECT n FROM tasks WHERE round = :round"""
 _OF_ROUND = """SELECT n FROM side.rates WHERE round = :round
     UNION SELECT n FROM side.tasks WHERE round = :round"""
 

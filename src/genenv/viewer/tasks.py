@@ -545,15 +545,6 @@ def actions(ids: Sequence[int]) -> list[str]:
     return [f"{(one - END - 1 - MOST) / UNIT:g} " if one > END else _bytes([one])[0] for one in ids]
 
 
-_TEXTS = {
-    "task": ("tasks", ("messages", "spec", "payload", "oracle")),
-    "trace": ("traces", ("messages", "explanation")),
-    "generation": ("generations", ("text",)),
-    "context": ("contexts", ("messages",)),
-}
-"""Kinds of records -> table, and columns whose whole text has a page."""
-
-
 PARTS: Mapping[tuple[str, str], str] = {
     ("task", "messages"): "What the agent sees",
     ("task", "spec"): "Spec",
@@ -564,7 +555,7 @@ PARTS: Mapping[tuple[str, str], str] = {
     ("generation", "text"): "What the simulator wrote",
     ("context", "messages"): "What the simulator saw",
 }
-"""Kind of a record, and a column of it -> what it is."""
+"""Kind of a record, and a column of it whose whole text has a page -> what it is."""
 
 
 def whole_text(db: Database, kind: str, id_: str, part: str, place: int | None) -> str:
@@ -572,7 +563,7 @@ def whole_text(db: Database, kind: str, id_: str, part: str, place: int | None) 
 
     Args:
         db: the store.
-        kind: a key of `_TEXTS`.
+        kind: of a record, as in `PARTS`.
         id_: of the record.
         part: a column of it.
         place: of messages and of demonstrations: which one; None for all.
@@ -580,10 +571,9 @@ def whole_text(db: Database, kind: str, id_: str, part: str, place: int | None) 
     Raises:
         NotFound: there is no such text.
     """
-    table, columns = _TEXTS.get(kind, ("", ()))
-    if part not in columns:
+    if (kind, part) not in PARTS:
         raise NotFound("there is no such text")
-    row = _one(db.rows(f"SELECT {part} FROM {table} WHERE id = ?", (id_,)), f"{kind} {id_!r}")  # noqa: S608
+    row = _one(db.rows(f"SELECT {part} FROM {kind}s WHERE id = ?", (id_,)), f"{kind} {id_!r}")  # noqa: S608
     if part == "messages":
         texts = [
             one.content if place is not None else f"[{one.role}]\n{one.content}"

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -140,12 +141,12 @@ def test_servers_are_asked_to_stop_at_all_and_accept_no_others(folder: Any, tiny
     asked = sampler.parameters(SampleRequest(prompt_ids=PROMPT, max_tokens=4))
     assert asked["stop_token_ids"] == sorted(chat.stop_ids)
     body = {"model": "mine", "token_ids": list(PROMPT), "sampling_params": dict(asked)}
-    limits = {"end_id": chat.end_id, "stop_ids": chat.stop_ids, "context_tokens": 64, "vocabulary": 340}
-    assert GenerateBody.model_validate(body).request(**limits).max_tokens == 4
+    base: Any = SimpleNamespace(chat=chat, context_tokens=64, vocabulary=340)
+    assert GenerateBody.model_validate(body).request(base).max_tokens == 4
     body["sampling_params"]["stop_token_ids"] = [7, *chat.stop_ids]
     said = " or ".join(map(str, sorted(chat.stop_ids)))
     with pytest.raises(UsageError, match=f"a reply ends with token {said} alone here"):
-        GenerateBody.model_validate(body).request(**limits)
+        GenerateBody.model_validate(body).request(base)
 
 
 class Ends:

@@ -24,7 +24,7 @@ from genenv.chat.assistant import ToolCall
 from genenv.chat.tool_calls import UNREADABLE, read_calls
 from genenv.config.tables import merged
 from genenv.environments.base import Ask, Episode, Options, OutOfTurns, failed
-from genenv.environments.common import asked_for, at_random, request, schema_of
+from genenv.environments.common import asked_for, at_random, closed_object, request, schema_of
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.settings import ImportedConfig
 from genenv.simulator.schema_sampling import sample_json
@@ -93,12 +93,7 @@ class Space:
             return schema_of(self.options())
         number: JsonObject = {"type": "integer", "minimum": 0, "maximum": self.numbers - 1}
         fields = {name: {"enum": list(values)} for name, values in self.values.items()}
-        return {
-            "type": "object",
-            "properties": {**fields, self.number: number},
-            "required": [*fields, self.number],
-            "additionalProperties": False,
-        }
+        return closed_object({**fields, self.number: number})
 
     def drawn(self, rng: random.Random) -> dict[str, Json]:
         """Return parameters drawn at random."""
@@ -206,6 +201,8 @@ _OFFER = (
 )
 RANDOM_WORDS = ("yes", "no", "I do not know", "help", "look", "0", "1", "42")
 """Replies of an uninformed policy in environments that accept any text."""
+HELD_OUT_SEED = 1_000_000_000
+"""The seed of the first held-out task, above all seeds of training tasks."""
 _MOST_VERDICTS = 20_000
 """The most verdicts of rollouts kept in memory."""
 
@@ -260,19 +257,24 @@ class ImportedEnvironment(ABC):
     Args:
         settings: the environment's settings.
         space: the space of its tasks.
-        first_held_out: the number of the first held-out task.
     """
 
+    first_held_out: int = 0
+    """The number of the first held-out task."""
     name: ClassVar[str]
     spec: ClassVar[type[BaseModel]] = Chosen
     config: ClassVar[type[BaseModel]]
     parameters: ClassVar[type[BaseModel]] = Chosen
     thing: ClassVar[str] = "task"
 
-    def __init__(self, settings: ImportedConfig, space: Space, first_held_out: int) -> None:
-        self.settings, self.space = settings, space
-        self._first_held_out = first_held_out
+    def __init__(self, settings: ImportedConfig, space: Space) -> None:
+        self.settings, self._space = settings, space
         self._verdicts: OrderedDict[str, Verdict] = OrderedDict()
+
+    @property
+    def space(self) -> Space:
+        """The space of its tasks."""
+        return self._space
 
     @abstractmethod
     def begin(self, start: Start) -> RemoteRollout:
@@ -296,6 +298,7 @@ class ImportedEnvironment(ABC):
 
     def seeds(self) -> Sequence[Seed]:
         """Return the base tasks: the first numbers, with the values of `vary` in turn."""
+        count = min(self.settings.base, self.space.numbers or self.settings.base)
         return [
             Seed(
                 id=f"{self.space.number}{place}",
@@ -303,13 +306,8 @@ class ImportedEnvironment(ABC):
                 spec=chosen,
                 skills=self.space.skills(chosen, self.name),
             )
-            for place, chosen in enumerate(self.space.spread(self._base, 0))
+            for place, chosen in enumerate(self.space.spread(count, 0))
         ]
-
-    @property
-    def _base(self) -> int:
-        numbers = self.space.numbers
-        return min(self.settings.base, numbers) if numbers else self.settings.base
 
     def held_out(self) -> Sequence[Task]:
         """Return held-out tasks: with other numbers, or with the same numbers under `given_held_out`."""
@@ -320,7 +318,7 @@ class ImportedEnvironment(ABC):
         found: list[Task] = []
         if not self.space.numbers and not self.settings.given_held_out:
             return found  # there is nothing by which they would be others
-        for place, chosen in enumerate(self.space.spread(self.settings.held_out, self._first_held_out)):
+        for place, chosen in enumerate(self.space.spread(self.settings.held_out, self.first_held_out)):
             lineage = Lineage(origin=Origin.HELD_OUT)
             task = self._built(chosen, f"held-out-{place}", lineage)
             if isinstance(task, Rejection):

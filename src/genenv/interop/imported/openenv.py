@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from genenv.chat.tool_calls import read_calls
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.environment import (
+    HELD_OUT_SEED,
     RANDOM_WORDS,
     ImportedEnvironment,
     RemoteRollout,
@@ -189,8 +190,6 @@ def _plain(schema: JsonObject) -> JsonObject:
     return {**options[0], **schema} if len(options) == 1 else schema
 
 
-_HELD_OUT_SEED = 1_000_000_000
-"""The seed of the first held-out task, above all seeds of training tasks."""
 _HIDDEN = ("done", "reward", "metadata")
 """Fields of an observation that are hidden from the agent by default."""
 
@@ -208,8 +207,8 @@ class OpenEnv(ImportedEnvironment):
 
     def __init__(self, settings: OpenEnvConfig | None, address: str) -> None:
         chosen = settings or OpenEnvConfig()
-        space = Space(chosen.vary, "seed", chosen.seeds)
-        super().__init__(chosen, space, 0 if chosen.given_held_out else _HELD_OUT_SEED)
+        super().__init__(chosen, Space(chosen.vary, "seed", chosen.seeds))
+        self.first_held_out = 0 if chosen.given_held_out else HELD_OUT_SEED
         self.chosen = chosen
         self.world = Server(
             address, sessions=chosen.sessions, connect_s=chosen.connect_s, step_s=chosen.step_s
@@ -368,8 +367,7 @@ class OpenEnvRollout(RemoteRollout):
         if missing := [name for name in wanted if name not in seen]:
             raise UsageError(
                 f"environment.show names {missing[0]!r}, which no observation of {self._env.world.shown} "
-                f"has; "
-                f"it has {', '.join(seen) or 'no fields'}"
+                f"has; it has {', '.join(seen) or 'no fields'}"
             )
         kept = {
             name: value

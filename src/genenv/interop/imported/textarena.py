@@ -27,6 +27,7 @@ from pydantic import BaseModel
 from genenv.environments.base import Ask, Episode, OutOfTurns, SeatedEpisode
 from genenv.errors import RolloutError, UsageError, first_line, unknown_name
 from genenv.interop.imported.environment import (
+    HELD_OUT_SEED,
     RANDOM_WORDS,
     ImportedEnvironment,
     RemoteRollout,
@@ -40,8 +41,6 @@ from genenv.types import Message, Task, Verdict
 _RAW = "-raw"
 """End of the id of a game whose observations come as single messages, not as one text."""
 _MOST_PLAYERS = 15
-_HELD_OUT_SEED = 1_000_000_000
-"""The seed of the first held-out task, above all seeds of training tasks."""
 _MOVE = re.compile(r"\[[^\[\]\n]{1,40}\]")
 """A move in the form that nearly all games read."""
 _PLACE = re.compile(r"\d+|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
@@ -312,10 +311,11 @@ class TextArena(ImportedEnvironment):
     name: ClassVar[str] = "textarena"
     config: ClassVar[type[BaseModel]] = TextArenaConfig
     thing: ClassVar[str] = "game"
+    first_held_out = HELD_OUT_SEED
 
     def __init__(self, settings: TextArenaConfig | None, game: str) -> None:
         chosen = settings or TextArenaConfig()
-        super().__init__(chosen, Space(chosen.vary, "seed", chosen.seeds), _HELD_OUT_SEED)
+        super().__init__(chosen, Space(chosen.vary, "seed", chosen.seeds))
         self.game, self.players = game, players_of(game)
         _check_arguments(game, {**chosen.given, **chosen.given_held_out, **chosen.vary})
         self.chosen, self.seats = chosen, self.seats_of(game)

@@ -51,7 +51,7 @@ class Process:
     """The process that runs verifiers' rollouts, driven by JSON lines over its standard input and output.
 
     Args:
-        start: the first line sent to the process; see `within/genenv_player`.
+        start: the first line sent to the process; see `within/genenv_player.py`.
         python: the Python interpreter to run.
         limit_s: seconds that an answer may take.
     """
@@ -67,8 +67,8 @@ class Process:
         self._lost: set[int] = set()
         self._open: set[int] = set()
 
-    def begin(self, order: JsonObject) -> int:
-        """Start a rollout and return its id.
+    def begin(self, what: str, order: JsonObject) -> int:
+        """Give an order that is answered, such as `begin` for a rollout, and return its id.
 
         Raises:
             UsageError: the process cannot be started.
@@ -77,7 +77,7 @@ class Process:
             self._start()
         self._last += 1
         self._open.add(self._last)
-        self.tell({"op": "begin", "id": self._last, **order})
+        self.tell({"op": what, "id": self._last, **order})
         return self._last
 
     def count(self, given: JsonObject, most: int) -> int:
@@ -86,17 +86,13 @@ class Process:
         Raises:
             UsageError: the rows cannot be loaded.
         """
-        if self._process is None:
-            self._start()
-        self._last += 1
-        self._open.add(self._last)
-        self.tell({"op": "count", "id": self._last, "given": given, "most": most})
+        name = self.begin("count", {"given": given, "most": most})
         try:
-            answer = self.answer(self._last)
+            answer = self.answer(name)
         except RolloutError as error:
             raise UsageError(f"the taskset {self.shown} cannot be read: {error}") from error
         finally:
-            self._open.discard(self._last)
+            self._open.discard(name)
         if "refused" in answer:
             raise UsageError(f"the taskset {self.shown}: {inert(str(answer['refused']))}")
         return int(answer["count"])
@@ -245,7 +241,7 @@ class Verifiers(ImportedEnvironment):
             python=chosen.python or sys.executable,
             limit_s=chosen.step_s,
         )
-        super().__init__(chosen, Space(chosen.vary, "row", chosen.rows), 0)
+        super().__init__(chosen, Space(chosen.vary, "row", chosen.rows))
         self.seats = chosen.roles
 
     plays_seats = False
@@ -256,26 +252,23 @@ class Verifiers(ImportedEnvironment):
         """Return the seats of an environment with these settings; none if it has one agent."""
         return settings.roles
 
-    def seeds(self) -> Sequence[Any]:
-        """See `ImportedEnvironment`; counts the rows first."""
-        self._counted()
-        return super().seeds()
+    @property
+    def space(self) -> Space:
+        """The space of its tasks, with as many rows as are for training."""
+        self._space.numbers = self._rows
+        return self._space
 
-    def spec_schema(self, seed: Any) -> JsonObject:  # noqa: ANN401 - a seed
-        """See `ImportedEnvironment`; counts the rows first."""
-        self._counted()
-        return super().spec_schema(seed)
-
-    def _counted(self) -> None:
-        """Set the numbers of rows for training and held-out tasks, after counting the taskset's rows."""
-        self.space.numbers, self._first_held_out = self._split
+    @property
+    def first_held_out(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride] - it is never set
+        """The first held-out row: the first one, or that after the rows for training."""
+        return 0 if self.chosen.given_held_out else self._rows
 
     @cached_property
-    def _split(self) -> tuple[int, int]:
-        """Return the number of rows for training, and the first held-out row."""
+    def _rows(self) -> int:
+        """The number of rows for training, after counting the taskset's rows."""
         chosen = self.chosen
-        first = self.space.spread(1, 0)[0]
-        given = self.space.given(first, cast(JsonObject, chosen.given))
+        first = self._space.spread(1, 0)[0]
+        given = self._space.given(first, cast(JsonObject, chosen.given))
         apart = 0 if chosen.given_held_out else chosen.held_out
         count = self.world.count(given, chosen.rows + apart)
         if count <= apart:
@@ -283,13 +276,7 @@ class Verifiers(ImportedEnvironment):
                 f"the taskset {self.world.shown} has {count} rows, and environment.held_out is {apart}; "
                 "set it lower"
             )
-        rows = min(chosen.rows, count - apart)
-        return rows, 0 if chosen.given_held_out else rows
-
-    def held_out(self) -> Sequence[Any]:
-        """See `ImportedEnvironment`; counts the rows first."""
-        self._counted()
-        return super().held_out()
+        return min(chosen.rows, count - apart)
 
     def begin(self, start: Start) -> VerifiersRollout:
         """See `ImportedEnvironment`. With seats, the replies are those of whichever seat is asked.
@@ -319,7 +306,7 @@ class VerifiersRollout(RemoteRollout):
 
     def __init__(self, world: Process, start: Start) -> None:
         self._world = world
-        self._name = world.begin({"given": start.given, "row": start.number or 0})
+        self._name = world.begin("begin", {"given": start.given, "row": start.number or 0})
         self._tools: dict[str, Sequence[JsonObject]] = {}
         self.ended: Mapping[str, tuple[float, str]] = {}
         """Reward and explanation of each role, once the rollout has ended."""

@@ -16,15 +16,12 @@ import urllib.request
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from genenv.errors import GenenvError, RolloutError, UsageError, first_line
 from genenv.texts import inert, masked
 from genenv.types import JsonObject
-
-if TYPE_CHECKING:
-    from websockets.sync.client import ClientConnection
 
 MOST_BYTES = 64 << 20
 """The largest message in bytes; a longer message ends the connection."""
@@ -59,7 +56,34 @@ class WebSocket:
 
     def __init__(self, url: str, limit_s: float) -> None:
         self._held = contextlib.ExitStack()
-        self._connection = _connected(self._held, url, limit_s)
+        try:
+            from websockets.exceptions import InvalidStatus, WebSocketException
+            from websockets.sync.client import connect
+        except ImportError as error:
+            raise UsageError(
+                "sessions of an OpenEnv server need the package websockets: pip install 'genenv[openenv]'"
+            ) from error
+        try:
+            connecting = connect(
+                "ws" + url.removeprefix("http"),
+                open_timeout=limit_s,
+                close_timeout=_GOOD_BYE_S,
+                ping_interval=None,
+                max_size=MOST_BYTES,
+                compression=None,
+                proxy=None,
+            )
+            self._connection = self._held.enter_context(connecting)
+        except TimeoutError as error:
+            raise TooSlow(f"no connection within {limit_s:g} s") from error
+        except InvalidStatus as error:
+            answer = error.response
+            kind = answer.headers.get("content-type", "").partition(";")[0] or "no content"
+            raise NoWebSocket(f"it answers {answer.status_code} with {kind}") from error
+        except WebSocketException as error:
+            raise NoWebSocket("it answers with something else than a WebSocket") from error
+        except OSError as error:
+            raise Gone(error.strerror or str(error)) from error
 
     def ask(self, text: str, limit_s: float) -> str:
         """Send a text and return the next text received.
@@ -119,38 +143,6 @@ class WebSocket:
 
 _TOO_BIG = 1009
 """The WebSocket close code for a message that is too long."""
-
-
-def _connected(held: contextlib.ExitStack, url: str, limit_s: float) -> ClientConnection:
-    try:
-        from websockets.exceptions import InvalidStatus, WebSocketException
-        from websockets.sync.client import connect
-    except ImportError as error:
-        raise UsageError(
-            "sessions of an OpenEnv server need the package websockets: pip install 'genenv[openenv]'"
-        ) from error
-    address = "ws" + url.removeprefix("http")
-    try:
-        connecting = connect(
-            address,
-            open_timeout=limit_s,
-            close_timeout=_GOOD_BYE_S,
-            ping_interval=None,
-            max_size=MOST_BYTES,
-            compression=None,
-            proxy=None,
-        )
-        return held.enter_context(connecting)
-    except TimeoutError as error:
-        raise TooSlow(f"no connection within {limit_s:g} s") from error
-    except InvalidStatus as error:
-        answer = error.response
-        kind = answer.headers.get("content-type", "").partition(";")[0] or "no content"
-        raise NoWebSocket(f"it answers {answer.status_code} with {kind}") from error
-    except WebSocketException as error:
-        raise NoWebSocket("it answers with something else than a WebSocket") from error
-    except OSError as error:
-        raise Gone(error.strerror or str(error)) from error
 
 
 _PAUSE_S = 0.2

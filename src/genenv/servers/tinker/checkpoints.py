@@ -15,7 +15,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -204,7 +204,7 @@ class CheckpointStore:
         """Write the metadata of a training run."""
         folder = self._runs / run.id.replace(":", "-")
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / _RUN, json.dumps({**asdict(run)}, indent=2) + "\n")
+        write_whole(folder / _RUN, json.dumps(asdict(run), indent=2) + "\n")
 
     def runs(self) -> list[Run]:
         """Return all training runs, newest first."""
@@ -213,21 +213,19 @@ class CheckpointStore:
 
     def of_run(self, run: str) -> list[tuple[CheckpointPath, CheckpointInfo]]:
         """Return the checkpoints of a training run, newest first."""
-        return sorted(self._of_run(checked_name(run)), key=lambda one: one[1].time, reverse=True)
+        found = list[tuple[CheckpointPath, CheckpointInfo]]()
+        for kind in KINDS:
+            folder = self.folder(CheckpointPath(run=checked_name(run), kind=kind, name="_")).parent
+            for path in folder.iterdir() if folder.is_dir() else ():
+                if _NAME.fullmatch(path.name):
+                    place = CheckpointPath(run=run, kind=kind, name=path.name)
+                    if (about := self._about(place)) is not None:
+                        found.append((place, about))
+        return sorted(found, key=lambda one: one[1].time, reverse=True)
 
     def size_bytes(self, place: CheckpointPath) -> int:
         """Return the size of a checkpoint on disk in bytes."""
         return sum(path.stat().st_size for path in self.folder(place).iterdir())
-
-    def _of_run(self, run: str) -> Iterator[tuple[CheckpointPath, CheckpointInfo]]:
-        for kind in KINDS:
-            folder = self.folder(CheckpointPath(run=run, kind=kind, name="_")).parent
-            for path in folder.iterdir() if folder.is_dir() else ():
-                if _NAME.fullmatch(path.name):
-                    place = CheckpointPath(run=run, kind=kind, name=path.name)
-                    about = self._about(place)
-                    if about is not None:
-                        yield place, about
 
     def _about(self, place: CheckpointPath) -> CheckpointInfo | None:
         """Return a checkpoint's metadata, or None if it does not exist or has expired; delete if expired."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -41,15 +41,6 @@ _NOISE_NATS = 0.15
 _FORGETS_AFTER = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplacedResponse:
-    """A response that `Routes` sends in place of the regular one."""
-
-    status: int
-    media_type: str
-    body: str
-
-
 class ServerImitation:
     """The deviations that a server imitates; without names it behaves as the official service."""
 
@@ -64,11 +55,7 @@ class ServerImitation:
         self.slow_s = 0.0
         """Seconds added to each piece of work."""
         self._forgets_after: float = float("inf")
-        self._requests, self._cut, self._of_models = (
-            itertools.count(1),
-            itertools.count(1),
-            itertools.count(1),
-        )
+        self._requests, self._cut, self._of_models = (itertools.count(1) for _ in range(3))
         self._noise = np.random.default_rng(0)
         for name in names:
             self._add(name)
@@ -86,18 +73,14 @@ class ServerImitation:
         else:
             raise unknown_name("quirk", name, IMITATIONS)
 
-    def replaced_response(self, path: str) -> ReplacedResponse | None:
-        """Return a response to send in place of the regular one, or None to handle the request."""
+    def replaced_response(self, path: str) -> tuple[int, str, str] | None:
+        """Return status, media type and body of a response in place of the regular one, or None."""
         number = next(self._requests)
         if number % _NOW_AND_THEN == 0 and path != "/api/v1/healthz":
             if "html" in self._flags:
-                return ReplacedResponse(
-                    status=502, media_type="text/html", body="<html>502 Bad Gateway</html>"
-                )
+                return 502, "text/html", "<html>502 Bad Gateway</html>"
             if "429" in self._flags:
-                return ReplacedResponse(
-                    status=429, media_type="application/json", body='{"detail": "slow down"}'
-                )
+                return 429, "application/json", '{"detail": "slow down"}'
         return None
 
     def response_text(self, body: str) -> str:

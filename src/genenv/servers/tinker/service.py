@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from genenv.backends.served import AdamParams, AdapterShape, PromptRequest
 from genenv.backends.settings import BUILT_IN
@@ -274,12 +274,7 @@ class Service:
 
     def forget(self, folder: Path) -> None:
         """Free the cached adapter of a deleted checkpoint."""
-
-        def work() -> Reply:
-            self.base.forget(folder)
-            return JsonReply(json={})
-
-        self.worker.put(work, _nobody())
+        self.worker.put(lambda: self.base.forget(folder), _nobody())
 
     def check_name(self, name: str) -> None:
         """Check that `name` names the base.
@@ -363,7 +358,7 @@ class Service:
             self.clients.samplers.pop(name, None)
 
 
-def _nobody() -> asyncio.Future[Reply]:
+def _nobody() -> asyncio.Future[Any]:
     return asyncio.get_running_loop().create_future()
 
 

@@ -190,7 +190,8 @@ class Routes:
         async def answer(request: Request) -> Response:
             instead = quirks.replaced_response(path)
             if instead is not None:
-                return Response(instead.body, instead.status, media_type=instead.media_type)
+                status, kind, body = instead
+                return Response(body, status, media_type=kind)
             if path != "/api/v1/healthz" and not any(request.headers.get(name) for name in _KEY_HEADERS):
                 return self._json(json.dumps({"detail": _NO_KEY}), 401)
             sent = await request.body()
