@@ -19,7 +19,7 @@ from genenv.agent.policy import Agent, roll_out_seats
 from genenv.algorithms.advantages import agent_credit, zero_advantage_rate
 from genenv.backends.base import Backend
 from genenv.config.run import RunConfig
-from genenv.curriculum.likelihood import Probe
+from genenv.curriculum.predictors import Probe
 from genenv.curriculum.scoring import score_batches, scored
 from genenv.curriculum.simulator_rewards import in_round
 from genenv.curriculum.task_choice import Choice, Predicted, joined

@@ -9,15 +9,13 @@ from statistics import fmean
 from typing import Protocol
 
 from genenv.config.run import RunConfig
-from genenv.curriculum.bandit import History
-from genenv.curriculum.likelihood import Probe
+from genenv.curriculum.predictors import History, Probe, TextModel
 from genenv.curriculum.replay import Replay
 from genenv.curriculum.seed_choice import Controller, SeedChooser, checked_choice, choose_seeds, own_chooser
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.simulator_rewards import in_round
 from genenv.curriculum.stats import SkillStats
 from genenv.curriculum.task_choice import Choice, Predicted, by_attempts, worth_most, worth_most_that_pass
-from genenv.curriculum.text_model import TextModel
 from genenv.environments.base import Environment
 from genenv.environments.wrappers import ShiftingEnvironment
 from genenv.gate.gate import Gate, base_tasks
@@ -186,8 +184,7 @@ class TaskPool:
     @property
     def _predictor_key(self) -> str:
         """Key of the predictor's state. A branch with another predictor starts it without state."""
-        names = {"attempts": "history", "text": "text", "likelihoods": "probe"}
-        return names[self.config.curriculum.foretold_by]
+        return next(iter(self.predictors.values())).key
 
     def _seed_chooser(self) -> SeedChooser | None:
         """Return the stateful chooser of seeds; None if `choose_seeds` chooses from the agent's profile."""
