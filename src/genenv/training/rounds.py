@@ -30,8 +30,7 @@ from genenv.runs.metrics import Stages, by_agent, named_by_agent, rollout_metric
 from genenv.runs.store.records import Evaluation
 from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator
-from genenv.simulator.policy import spec_schemas
-from genenv.simulator.source import TaskSource
+from genenv.simulator.policy import TaskSource, spec_schemas
 from genenv.training.task_pool import TaskPool, Tasks
 from genenv.types import (
     AGENT,
