@@ -29,8 +29,7 @@ def measure(
     sums: Any, sums_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any
 ) -> Any:
     exporting = type("Exporting", (sums,), {"export": export})
-    for module in ("regrade", "evaluate"):
-        monkeypatch.setattr(f"genenv.evaluation.{module}.benchmark_class", lambda _: exporting)
+    monkeypatch.setattr("genenv.evaluation.evaluate.benchmark_class", lambda _: exporting)
     said = {"2 + 2": RolloutError("down"), "3 + 3": ContextOverflow("long")}
 
     def run(**changes: Any) -> Outcome:
