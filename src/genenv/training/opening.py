@@ -9,6 +9,7 @@ import contextlib
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -51,7 +52,7 @@ from genenv.training.branching import Origin, first_weights
 from genenv.training.loop import CoEvolution
 from genenv.training.resuming import check_length, for_training, possible, record, remember
 from genenv.training.rounds import Policies
-from genenv.training.warmup import PopulationWarmup, SupervisedWarmup
+from genenv.training.warmup import SupervisedWarmup, warm_up
 
 SOURCES: Mapping[str, type[TaskSource]] = {
     "variation": VariationSource,
@@ -194,13 +195,12 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
         )
         for agent in agents
     ]
-    warmup = warmups[0] if len(warmups) == 1 else PopulationWarmup(warmups)
     return Policies(
         agent=agents[0],
         simulator=FixedTaskSource(source, config.simulator, seed=seed) if once else source,
         others=agents[1:],
         seats={seat: by_name[name] for seat, name in config.seated.items()},
-        warmup=warmup if opened.warms_up else None,
+        warmup=partial(warm_up, warmups) if opened.warms_up else None,
         backend=opened,
     )
 

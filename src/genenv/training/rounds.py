@@ -9,11 +9,11 @@ ahead too, so a `Produced` round holds everything that its commit needs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from genenv.agent.policy import Agent, roll_out_seats
 from genenv.algorithms.advantages import agent_credit, zero_advantage_rate
@@ -51,14 +51,8 @@ from genenv.types import (
 T = TypeVar("T")
 
 
-class Warmup(Protocol):
-    """Prepares the policies for co-evolution in round 0. `SupervisedWarmup` implements it."""
-
-    async def __call__(
-        self, seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter
-    ) -> Mapping[str, float]:
-        """Train both policies on base data; return the metrics of round 0."""
-        ...
+Warmup = Callable[[Sequence[Seed], Sequence[Task], Reporter], Awaitable[Mapping[str, float]]]
+"""Prepares the policies for co-evolution: trains them on base data and returns the metrics of round 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
