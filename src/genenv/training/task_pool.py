@@ -167,13 +167,10 @@ class TaskPool:
         """Return the predictor of success rates that the settings name; None if predictions are off."""
         if not self.config.curriculum.predicts:
             return None
-        match self.config.curriculum.foretold_by:
-            case "attempts":
-                return History(self.config.curriculum)
-            case "text":
-                return TextModel(self.config.curriculum)
-            case _:
-                return Probe()
+        if self.config.curriculum.foretold_by == "likelihoods":
+            return Probe()
+        by_attempts = self.config.curriculum.foretold_by == "attempts"
+        return (History if by_attempts else TextModel)(self.config.curriculum)
 
     @property
     def compared_rounds(self) -> int:
@@ -257,8 +254,6 @@ class TaskPool:
         self, agent: str, wanted: int, rng: random.Random, curriculum: CurriculumConfig
     ) -> Sequence[Seed]:
         """Choose different seeds, at most as many as there are."""
-        if isinstance(self.chooser, Controller):
-            return self.chooser.choose(self.seeds, wanted, rng)
         if self.chooser is not None:
             chosen = self.chooser.choose(self.seeds, wanted, rng)
             return checked_choice(chosen, wanted, curriculum.seed_choice)
