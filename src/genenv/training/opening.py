@@ -195,12 +195,13 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
         )
         for agent in agents
     ]
+    warmup = warmups[0] if len(warmups) == 1 else partial(warm_up, warmups)
     return Policies(
         agent=agents[0],
         simulator=FixedTaskSource(source, config.simulator, seed=seed) if once else source,
         others=agents[1:],
         seats={seat: by_name[name] for seat, name in config.seated.items()},
-        warmup=partial(warm_up, warmups) if opened.warms_up else None,
+        warmup=warmup if opened.warms_up else None,
         backend=opened,
     )
 
