@@ -36,6 +36,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median_low
 
+import numpy as np
+
 from genenv.agent.policy import Agent
 from genenv.config.run import RunConfig, load_config
 from genenv.environments import load_environment
@@ -44,7 +46,7 @@ from genenv.errors import GenenvError, UsageError
 from genenv.research.sweeps.grid import Grid
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
-from genenv.statistics import holm, interquartile_mean, mean_interval, p_value, p_word, worst_mean
+from genenv.statistics import RESAMPLES, holm, mean_interval, p_value, p_word
 from genenv.training.opening import build_players
 from genenv.types import Group
 
@@ -68,6 +70,46 @@ FILE = "control.jsonl"
 WORST = 0.1
 _ROUND = 10**6
 """In place of a round: no round of a run has the random numbers of these rollouts."""
+
+
+def interquartile_mean(strata: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+    """Return the interquartile mean of scores with its 95% interval, by stratified bootstrap.
+
+    The mean of what is left when a quarter of all scores is cut off at each end (rounded down), and the
+    middle 95% of it under scores drawn again with replacement within each stratum (Agarwal et al.,
+    arXiv:2108.13264). Draws have a fixed seed.
+
+    Args:
+        strata: the scores of the runs of one variant, by environment; each has one or more.
+
+    Returns:
+        The mean, and the ends of the interval; these are NaN if each stratum has one score.
+    """
+    from scipy.stats import trim_mean  # takes a while to load
+
+    value = float(trim_mean([score for one in strata for score in one], 0.25))
+    if all(len(one) < 2 for one in strata):
+        return value, math.nan, math.nan
+    rng = np.random.default_rng(0)
+    drawn_RS = np.hstack([rng.choice(np.asarray(one), (RESAMPLES, len(one))) for one in strata])
+    low, high = (float(q) for q in np.quantile(trim_mean(drawn_RS, 0.25, axis=1), [0.025, 0.975]))
+    return value, low, high
+
+
+def worst_mean(ranked_by_N: Sequence[float], scores_N: Sequence[float], share: float) -> float:
+    """Return the mean score of the worst levels: the conditional value at risk (CVaR) of arXiv:2408.15099.
+
+    Both sequences are success rates of the same levels, in independent sets of rollouts. The first ranks the
+    levels, the second is averaged over the lowest `share` of them (rounded down, at least one). With one set
+    for both, levels that failed by chance would make the mean too low.
+
+    Raises:
+        ValueError: there are no levels, or the sequences have different lengths.
+    """
+    if not scores_N or len(ranked_by_N) != len(scores_N):
+        raise ValueError(f"{len(ranked_by_N)} and {len(scores_N)} levels cannot be compared")
+    worst = np.argsort(np.asarray(ranked_by_N), kind="stable")[: max(1, int(share * len(scores_N)))]
+    return float(np.asarray(scores_N)[worst].mean())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

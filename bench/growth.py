@@ -41,7 +41,7 @@ from genenv.gate.gate import written
 from genenv.gate.novelty import Archive
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
-from genenv.simulator.source import UntrainedSource
+from genenv.simulator.policy import TaskSource
 from genenv.training.loop import CoEvolution
 from genenv.training.rounds import Policies
 from genenv.types import (
@@ -192,7 +192,7 @@ class _Noise:
         return self.rng.choice(self._logprobs)
 
 
-class _RandomSource(UntrainedSource):
+class _RandomSource(TaskSource):
     """A simulator whose tokens are random."""
 
     def __init__(self, noise: _Noise) -> None:

@@ -42,6 +42,7 @@ from genenv.config.run import RunConfig, dump_toml, parse_config
 from genenv.environments import load_environment
 from genenv.errors import GenenvError
 from genenv.runs.folder import RunFolder
+from genenv.simulator.settings import SimulatorConfig
 from genenv.simulator.source import VariationSource
 from genenv.threads import WorkerThread
 from genenv.training.loop import CoEvolution
@@ -139,7 +140,7 @@ def made_up(
     closing.callback(beside.close)
     players = Policies(
         agent=Agent(sampler, Idle(beside, learning), config.agent, seed=0),
-        simulator=Source(config.simulator.variations, seed=0),
+        simulator=Source(config.simulator, seed=0),
         backend=Backend(async_rollouts=True, close=fleet.close),
     )
     env = load_environment(config.environment.name, config.environment.settings)
@@ -149,8 +150,8 @@ def made_up(
 class Source(VariationSource):
     """Notes what this process holds at the end of each round, KiB."""
 
-    def __init__(self, variations: int, *, seed: int) -> None:
-        super().__init__(variations, seed=seed)
+    def __init__(self, config: SimulatorConfig, *, seed: int) -> None:
+        super().__init__(config, seed=seed)
         self.resident: list[int] = []
 
     def end_round(self) -> None:

@@ -7,8 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from genenv.runs.store.codec import sha256_of
-from genenv.runs.store.migrations import MIGRATIONS
-from genenv.runs.store.row_checksums import ROUND_PARTS
+from genenv.runs.store.migrations import MIGRATIONS, ROUND_PARTS
 
 BEFORE_CHECKSUMS, BEFORE_MESSAGES, BEFORE_READABLE, BEFORE_AGENTS, BEFORE_SCORED_ONLY = 1, 3, 4, 5, 6
 _REPLIES = """(SELECT json_group_array(json_extract(value, '$.content')) FROM json_each(messages)

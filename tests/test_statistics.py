@@ -22,7 +22,6 @@ from genenv.statistics import (
     by_group,
     difference,
     holm,
-    interquartile_mean,
     mean_interval,
     p_value,
     rate,
@@ -30,11 +29,12 @@ from genenv.statistics import (
     seeds_needed,
     weighted,
     wilson,
-    worst_mean,
 )
 
-BENCH = Path(__file__).parents[1] / "bench" / "interval_size.py"
-interval_size = SimpleNamespace(**runpy.run_path(str(BENCH)))
+BENCH = Path(__file__).parents[1] / "bench"
+interval_size = SimpleNamespace(**runpy.run_path(str(BENCH / "interval_size.py")))
+control = SimpleNamespace(**runpy.run_path(str(BENCH / "control.py")))
+interquartile_mean, worst_mean = control.interquartile_mean, control.worst_mean
 
 
 def pairs(seed: int, seeds: int, *, gain: float = 0.0, tasks: int = 100) -> Iterator[Difference]:

@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from genenv.curriculum.bandit import History
-from genenv.curriculum.bandit import fitted_skills as fitted
+from genenv.curriculum.predictors import History
+from genenv.curriculum.predictors import fitted_skills as fitted
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.task_choice import Predicted
 from genenv.errors import DataError

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.curriculum.likelihood import Probe
-from genenv.curriculum.likelihood import fitted_line as fitted
+from genenv.curriculum.predictors import Probe
+from genenv.curriculum.predictors import fitted_line as fitted
 from genenv.errors import DataError
 
 LIKELIHOODS = st.dictionaries(st.text(min_size=1, max_size=3), st.floats(-1e4, 0), max_size=20)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from genenv.curriculum.predictors import FEATURES, TextModel, features, fitted_words
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.task_choice import Predicted
-from genenv.curriculum.text_model import FEATURES, TextModel, features, fitted_words
 from genenv.errors import DataError
 from genenv.types import Message
 

@@ -13,8 +13,7 @@ from genenv.errors import ContextOverflow, RolloutError, UsageError
 from genenv.evaluation import evaluate as evaluation
 from genenv.evaluation.base import Answered
 from genenv.evaluation.config import load_evaluation_config
-from genenv.evaluation.evaluate import Request, evaluate
-from genenv.evaluation.regrade import regrade
+from genenv.evaluation.evaluate import Request, evaluate, regrade
 from genenv.evaluation.results import Outcome
 from genenv.progress import Silent
 
@@ -30,8 +29,7 @@ def measure(
     sums: Any, sums_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any
 ) -> Any:
     exporting = type("Exporting", (sums,), {"export": export})
-    for module in ("regrade", "evaluate"):
-        monkeypatch.setattr(f"genenv.evaluation.{module}.benchmark_class", lambda _: exporting)
+    monkeypatch.setattr("genenv.evaluation.evaluate.benchmark_class", lambda _: exporting)
     said = {"2 + 2": RolloutError("down"), "3 + 3": ContextOverflow("long")}
 
     def run(**changes: Any) -> Outcome:

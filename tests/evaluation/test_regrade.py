@@ -14,8 +14,7 @@ from genenv.errors import ContextOverflow, DataError, RolloutError, UsageError
 from genenv.evaluation import evaluate as evaluation
 from genenv.evaluation.base import Grade
 from genenv.evaluation.config import load_evaluation_config
-from genenv.evaluation.evaluate import Request, evaluate
-from genenv.evaluation.regrade import regrade
+from genenv.evaluation.evaluate import Request, evaluate, regrade
 from genenv.evaluation.results import Outcome
 from genenv.progress import Silent
 
@@ -36,7 +35,7 @@ def measured(
     sums: Any, sums_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: Any
 ) -> Any:
     """Twelve sums with stored answers in `r.jsonl`; calling it measures once more."""
-    monkeypatch.setattr("genenv.evaluation.regrade.benchmark_class", lambda _: sums)
+    monkeypatch.setattr("genenv.evaluation.evaluate.benchmark_class", lambda _: sums)
 
     def measure(answer: Any = answers, **changes: Any) -> Outcome:
         monkeypatch.setattr(evaluation, "assistant", lambda *_: scripted(answer))

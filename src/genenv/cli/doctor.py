@@ -3,24 +3,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from genenv.backends.base import check_several
 from genenv.cli.console import Overrides, begin
 from genenv.config.run import RunConfig, load_config
-from genenv.errors import GenenvError, UsageError
+from genenv.errors import DataError, GenenvError, UsageError
+from genenv.runs.checkpoint import checkpoint_path, checkpoints, never_committed, verify_checkpoint
+from genenv.runs.folder import RunFolder, changed, parts_reread
+from genenv.runs.store.database import MEND
+from genenv.runs.store.records import Identity
+from genenv.runs.store.store import PoolStore
 
 _GIB = 2**30
 _CLOSE = 0.9
@@ -62,10 +70,12 @@ def doctor(run: Run = None, processes: Processes = 1, overrides: Overrides = [])
         return
     if overrides or processes > 1:
         raise UsageError("--set and --processes are for a CONFIG; a run has its settings")
-    from genenv.runs.doctor import examine_run, show
-
     begin(f"checking every row and file of {run}")
-    show(run, examine_run(run), console)
+    parts = examine_run(run)
+    rows = [(Text(part.name), Text(part.here), Text(part.note)) for part in parts]
+    console.print(_table(f"genenv doctor {run}", rows))
+    if bad := [part.name for part in parts if not part.fine]:
+        raise DataError(f"{run} is damaged: {', '.join(bad)}; the table says what to do")
 
 
 def _show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> None:
@@ -132,15 +142,21 @@ def _is_a_run(path: Path) -> bool:
 
 def _machine() -> Table:
     """Return a table of everything that genenv uses on this machine: its state and advice about it."""
-    table = Table(title="genenv doctor", show_lines=False)
-    for title in ("what", "here", "note"):
-        table.add_column(title, overflow="fold")
+    rows: list[tuple[str, str, str]] = []
     for name, check in _CHECKS.items():
         try:
-            here, note = check()
+            rows.append((name, *check()))
         except ImportError as error:
-            here, note = "not available", f"needs the package {error.name}: pip install {error.name}"
-        table.add_row(name, here, note)
+            rows.append((name, "not available", f"needs the package {error.name}: pip install {error.name}"))
+    return _table("genenv doctor", rows)
+
+
+def _table(title: str, rows: Iterable[Sequence[str | Text]]) -> Table:
+    table = Table(title=title, show_lines=False)
+    for column in ("what", "here", "note"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
@@ -252,3 +268,144 @@ _CHECKS: dict[str, Callable[[], Finding]] = {
     ),
     "wandb": _package("wandb", "optional, for logging.wandb: pip install wandb"),
 }
+
+
+_FINE = "fine"
+_NAMED = 10
+"""Maximum number of damaged parts that one line lists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The result of checking one part of a run."""
+
+    name: str
+    here: str = _FINE
+    fine: bool = True
+    note: str = ""
+    """What the result means and what to do about it."""
+
+
+def examine_run(path: Path) -> list[Part]:
+    """Check everything in the folder of a run, without repairing it.
+
+    Raises:
+        UsageError: the folder has no run.
+        DataError: the store or the settings are missing.
+    """
+    folder = RunFolder.open(path)
+    with contextlib.ExitStack() as stack:
+        parts: list[Part] = []
+        try:
+            stack.enter_context(folder.lock())
+        except UsageError:
+            parts.append(
+                Part(
+                    name="folder", here="in use", note="a process writes it; a round may be between two files"
+                )
+            )
+        parts.append(_settings(folder))
+        try:
+            store = stack.enter_context(PoolStore.open(folder.pool, create=False))
+            parts += [_store(store, folder), *_checkpoints(store, folder), _metrics(store, folder)]
+        except DataError as error:
+            parts += [
+                Part(name=folder.pool.name, here="damaged", fine=False, note=str(error)),
+                *(_checkpoint(path, None) for path in checkpoints(folder.checkpoints).values()),
+                Part(
+                    name=folder.metrics.name, here="not checked", note="a whole store says what it should be"
+                ),
+            ]
+        return parts + list(_set_aside(folder))
+
+
+def _checked(name: str, check: Callable[[], object], note: str) -> Part:
+    """Run a check and return its result as a part."""
+    try:
+        check()
+    except GenenvError as error:
+        return Part(name=name, here="damaged", fine=False, note=str(error))
+    return Part(name=name, note=note)
+
+
+def _settings(folder: RunFolder) -> Part:
+    return _checked(folder.config.name, lambda: load_config(folder.config), "")
+
+
+def _store(store: PoolStore, folder: RunFolder) -> Part:
+    """Check the rows of the store against their checksums, and the file with SQLite's integrity check."""
+    name, rounds = folder.pool.name, store.rounds()
+    have = f"rounds {rounds[0]} to {rounds[-1]}" if rounds else "no round yet"
+    if not (found := store.damage(whole=True)):
+        old = rounds and not store.has_checksums()
+        return Part(name=name, note=have + ("; no checksums yet, --resume makes them" if old else ""))
+    advice = "the run can be continued, which reads none of this; to have it whole, restore a copy"
+    needed = store.damage(whole=False, also=_parts_reread(folder))
+    note = f"{have}; {changed(found, most=_NAMED)}; {MEND if needed else advice}"
+    return Part(name=name, here="damaged", fine=False, note=note)
+
+
+def _parts_reread(folder: RunFolder) -> set[str]:
+    """Return the parts of old rounds that a resumed run reads; empty if its settings cannot be read."""
+    try:
+        config = load_config(folder.config)
+    except GenenvError:
+        return set()
+    return parts_reread(config)
+
+
+def _checkpoints(store: PoolStore, folder: RunFolder) -> Iterator[Part]:
+    """Check every checkpoint, and that the one for resuming exists."""
+    found = checkpoints(folder.checkpoints)
+    last, identity = store.last_round(), store.identity()
+    if last is not None and last not in found:
+        yield Part(
+            name=checkpoint_path(folder.checkpoints, last).name,
+            here="missing",
+            fine=False,
+            note=f"the store ends at round {last}: restore this checkpoint, or a store that ends at one",
+        )
+    for number, path in found.items():
+        note = "the next round starts from it" if number == last else ""
+        part = _checkpoint(path, identity, sha256=store.checkpoint_sha256(number), note=note)
+        behind = last is None or number > last
+        yield _ahead(part, left=never_committed(path, identity)) if part.fine and behind else part
+
+
+def _checkpoint(
+    path: Path, identity: Identity | None, *, sha256: bytes | None = None, note: str = ""
+) -> Part:
+    return _checked(path.name, lambda: verify_checkpoint(path, identity, sha256=sha256), note)
+
+
+def _ahead(part: Part, *, left: bool) -> Part:
+    """Return the result for an intact checkpoint of a round that is not in the store."""
+    if left:
+        return Part(name=part.name, note="of a round that was not committed; --resume removes it")
+    return Part(
+        name=part.name,
+        here="ahead",
+        fine=False,
+        note="the store is older than this: restore the newer store; --resume would set this aside",
+    )
+
+
+def _metrics(store: PoolStore, folder: RunFolder) -> Part:
+    """Compare the metrics file with the store, from which it can be written again."""
+    name = folder.metrics.name
+    found, due = folder.metrics_and_due(store)
+    if found == due:
+        return Part(name=name)
+    if due.startswith(found):
+        return Part(name=name, here="incomplete", note="--resume completes it from the store")
+    return Part(
+        name=name,
+        here="differs",
+        fine=False,
+        note="it is not what the store says; --resume sets it aside and makes it anew from the store",
+    )
+
+
+def _set_aside(folder: RunFolder) -> Iterator[Part]:
+    for path in sorted(folder.path.glob("set-aside-*")):
+        yield Part(name=path.name, here="kept", note="did not fit the store once; yours to keep or delete")

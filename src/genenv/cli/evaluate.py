@@ -19,7 +19,6 @@ from genenv.evaluation import evaluate as evaluation
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.evaluate import Request
 from genenv.evaluation.models import check_name
-from genenv.evaluation.regrade import regrade as grade_again
 from genenv.evaluation.results import Outcome
 
 _FAILED = 1
@@ -102,7 +101,7 @@ def evaluate(  # noqa: PLR0913 - each option is an argument
             )
         begin("grading again")
         with stoppable("results that were graded again are kept; type the command again for the rest"):
-            _show_all(grade_again(regrade, data, changed_data=changed_data, export=export))
+            _show_all(evaluation.regrade(regrade, data, changed_data=changed_data, export=export))
         return
     if not names or policy is None:
         raise UsageError("name a benchmark and a --policy: genenv eval bamboogle --policy smollm2-135m")

@@ -1,7 +1,4 @@
-"""Resolved settings: automatic values in a run's configuration are decided once, when the run starts.
-
-The functions of this module work on settings objects. Settings become tables only to be written.
-"""
+"""Resolved settings: automatic values in a run's configuration are decided once, when the run starts."""
 
 from __future__ import annotations
 
@@ -10,11 +7,10 @@ from pathlib import Path
 from typing import NewType, TypeVar, cast
 
 from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
 
 from genenv.backends.settings import AUTOMATIC, BUILT_IN, OF_THE_MACHINE, PolicyConfig
-from genenv.config.run import RunConfig
-from genenv.config.tables import validated
+from genenv.config.run import RunConfig, as_tables
+from genenv.config.tables import flat, validated
 from genenv.environments import is_folder
 from genenv.settings import walk, why_it_may_change, with_places
 from genenv.types import Json
@@ -81,18 +77,7 @@ def _absolute(text: str) -> str:
 
 def by_key(config: RunConfig) -> dict[str, Json]:
     """Return every setting that has a value, by dotted key, to compare runs or to name a setting."""
-    return _by_key(config, "")
-
-
-def _by_key(section: BaseModel | Mapping[str, object], prefix: str) -> dict[str, Json]:
-    found: dict[str, Json] = {}
-    for name, value in section.items() if isinstance(section, Mapping) else section:
-        if isinstance(value, BaseModel | Mapping):
-            own = prefix == "environment." and name == "settings"  # they are next to its name
-            found |= _by_key(cast(Mapping[str, object], value), prefix if own else f"{prefix}{name}.")
-        elif value is not None:
-            found[prefix + name] = to_jsonable_python(value)
-    return found
+    return flat(as_tables(config))
 
 
 def with_values(section: _Section, values: Mapping[str, object], prefix: str = "") -> _Section:

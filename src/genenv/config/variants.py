@@ -22,6 +22,7 @@ _MODEL: JsonObject = {"source": "model", **_UNTRAINED}
 _UNIFORM: JsonObject = {"seed_choice": "uniform", "seed_trim": 0.0, "agent_band": False}
 _MATCHING: JsonObject = {**_UNIFORM, "band_filter": True, "k_min": 0.1}
 _TRAINED: JsonObject = {"source": "model", "train": True, "per_seed": 0, "algorithm": "rwr"}
+_ALPHA: JsonObject = {"simulator": _TRAINED, "curriculum": {**_MATCHING, "env_reward": "alpha"}}
 _FIXED: JsonObject = {
     **_UNIFORM,
     "base_share": 1 / 6,
@@ -52,6 +53,13 @@ _PREDICTED: JsonObject = {
 }
 """One of four candidates is rolled out, drawn at random. The simulator is rewarded 4 p (1 - p) for all four,
 as if each predicted success rate came from sixteen rollouts."""
+_CHOSEN: JsonObject = {
+    "candidates": 8,
+    "candidate_choice": "foretold",
+    "foretold_by": "likelihoods",
+    "candidate_reward": "learnability",
+}
+"""One of eight candidates is rolled out, by its predicted success rate."""
 _PRINTED: JsonObject = {
     "env_reward": "alpha",
     "alpha": 0.5,
@@ -120,27 +128,15 @@ VARIANTS: Mapping[str, Variant] = {
     ),
     "genenv": Variant(
         "the published method (preset paper, but for its steps): reward-weighted regression",
-        merged(
-            {"simulator": _TRAINED, "curriculum": {**_MATCHING, "env_reward": "alpha"}},
-            METHOD,
-        ),
+        merged(_ALPHA, METHOD),
     ),
     "robust": Variant(
         "the same with changes of genenv (preset robust)",
-        merged(
-            {"simulator": _TRAINED, "curriculum": {**_MATCHING, "env_reward": "alpha"}},
-            ROBUST,
-        ),
+        merged(_ALPHA, ROBUST),
     ),
     "shuffled": Variant(
         "shuffled-reward control: as robust, but each task earns the reward of another",
-        merged(
-            {
-                "simulator": _TRAINED,
-                "curriculum": {**_MATCHING, "env_reward": "alpha", "shuffle_rewards": True},
-            },
-            ROBUST,
-        ),
+        merged(merged(_ALPHA, ROBUST), {"curriculum": {"shuffle_rewards": True}}),
     ),
     "aim": Variant(
         "a simulator that sets parameters, a quarter of them at random, rewarded for predicted success rates "
@@ -225,22 +221,13 @@ VARIANTS: Mapping[str, Variant] = {
     ),
     "probe": Variant(
         "joined to another: of eight candidates, roll out the one whose predicted success rate is worth most",
-        {
-            "curriculum": {
-                "candidates": 8,
-                "candidate_choice": "foretold",
-                "foretold_by": "likelihoods",
-                "candidate_reward": "learnability",
-            }
-        },
+        {"curriculum": _CHOSEN},
     ),
     "progress": Variant(
         "joined to another: as probe, but the one whose predicted success rate has risen most in two rounds",
         {
             "curriculum": {
-                "candidates": 8,
-                "candidate_choice": "foretold",
-                "foretold_by": "likelihoods",
+                **_CHOSEN,
                 "candidate_reward": "progress",
                 "candidate_temperature": 60.0,
                 "progress_rounds": 2,
@@ -249,25 +236,11 @@ VARIANTS: Mapping[str, Variant] = {
     ),
     "history": Variant(
         "joined to another: as probe, but predicted from rollouts of the same skills, without model calls",
-        {
-            "curriculum": {
-                "candidates": 8,
-                "candidate_choice": "foretold",
-                "foretold_by": "attempts",
-                "candidate_reward": "learnability",
-            }
-        },
+        {"curriculum": {**_CHOSEN, "foretold_by": "attempts"}},
     ),
     "text": Variant(
         "joined to another: as probe, but predicted from rollouts of tasks with similar words",
-        {
-            "curriculum": {
-                "candidates": 8,
-                "candidate_choice": "foretold",
-                "foretold_by": "text",
-                "candidate_reward": "learnability",
-            }
-        },
+        {"curriculum": {**_CHOSEN, "foretold_by": "text"}},
     ),
     "refill": Variant(
         "joined to another: for each task whose rollouts all earned the same, another one is rolled out",

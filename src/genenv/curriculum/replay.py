@@ -10,10 +10,11 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.errors import DataError, UsageError
+from genenv.curriculum.stats import restored
+from genenv.errors import UsageError
 from genenv.types import Group, JsonObject, Origin, Seed
 
 
@@ -207,12 +208,7 @@ class Replay:
         Raises:
             DataError: the state is damaged.
         """
-        try:
-            loaded = _State.model_validate(state)
-        except ValidationError as err:
-            raise DataError(
-                f"the replay state in this run's store is damaged: {err.errors()[0]['msg']}"
-            ) from err
+        loaded = restored(_State, state, "the replay state in this run's store is")
         self._deck, self._mastered = loaded.deck, loaded.mastered
 
     def _see(self, name: str, round_: int) -> None:

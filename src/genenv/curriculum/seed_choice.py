@@ -17,13 +17,13 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, cast
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.simulator_rewards import expected_env_reward, find_env_reward
-from genenv.curriculum.stats import BetaPosterior, SkillStats
+from genenv.curriculum.stats import BetaPosterior, SkillStats, restored
 from genenv.curriculum.update_selection import rwr_weights
-from genenv.errors import DataError, UsageError
+from genenv.errors import UsageError
 from genenv.plugins import own_part
 from genenv.types import Group, JsonObject, Seed
 
@@ -260,9 +260,4 @@ class Controller:
         Raises:
             DataError: the state is damaged.
         """
-        try:
-            self.level = _State.model_validate(state).level
-        except ValidationError as error:
-            raise DataError(
-                f"the controller's state in this run's store is damaged: {error.errors()[0]['msg']}"
-            ) from error
+        self.level = restored(_State, state, "the controller's state in this run's store is").level

@@ -23,6 +23,7 @@ from genenv.errors import UsageError
 from genenv.plugins import own_part
 
 _Unit = TypeVar("_Unit")
+Rates = NDArray[np.float64]
 
 EnvReward = Callable[[float, int, Sequence[float], CurriculumConfig], float]
 """(successes, rollouts >= 1, rewards [n] that the agent trains on, settings) -> reward in [0, 1]. `successes`
@@ -86,24 +87,23 @@ def _alpha(successes: float, attempts: int, rewards_n: Sequence[float], config: 
     return env_reward(successes / attempts, alpha=alpha, beta=beta)
 
 
-def _learnability(
-    successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig
-) -> float:
-    """4 p (1 - p): the variance of a success, divided by its maximum.
+def _of_rate(function: Callable[[Rates, CurriculumConfig], Rates]) -> EnvReward:
+    """Return the reward f(p): at the measured success rate, or in expectation under its posterior."""
 
-    Learnability of Rutherford et al. (arXiv:2408.15099) and of Tzannetos et al. (arXiv:2304.12877).
-    """
-    return _of_rate(successes, attempts, config, lambda p: 4 * p * (1 - p))
+    def reward(
+        successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig
+    ) -> float:
+        if config.posterior:
+            posterior = BetaPosterior.of(successes, attempts, config.prior)
+            return posterior.expectation(lambda p: function(p, config))
+        return float(function(np.array([successes / attempts]), config)[0])
+
+    return reward
 
 
-def _signal(successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
-    """1 - p^G - (1 - p)^G: the chance that G rollouts differ; GRPO learns nothing from equal rollouts.
-
-    It is the expectation of the criterion in DAPO's dynamic sampling (arXiv:2503.14476). G is
-    `signal_attempts`.
-    """
+def _signal(p: Rates, config: CurriculumConfig) -> Rates:
     n = config.signal_attempts
-    return _of_rate(successes, attempts, config, lambda p: 1 - p**n - (1 - p) ** n)
+    return 1 - p**n - (1 - p) ** n
 
 
 def _variance(successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
@@ -115,29 +115,23 @@ def _variance(successes: float, attempts: int, rewards_n: Sequence[float], confi
     return min(1.0, 4 * fmean((reward - mean) ** 2 for reward in rewards_n))
 
 
-def _difficulty(
-    successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig
-) -> float:
-    """1 - p: an adversarial simulator, which also writes unsolvable tasks."""
-    return _of_rate(successes, attempts, config, lambda p: 1 - p)
-
-
-def _constant(successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
-    """1 for every valid task: the control with updates but without information in the rewards."""
-    return 1.0
-
-
 ENV_REWARDS: Mapping[str, EnvReward] = {
     "alpha": _alpha,
-    "learnability": _learnability,
-    "signal": _signal,
+    "learnability": _of_rate(lambda p, _: 4 * p * (1 - p)),
+    "signal": _of_rate(_signal),
     "variance": _variance,
-    "difficulty": _difficulty,
-    "constant": _constant,
+    "difficulty": _of_rate(lambda p, _: 1 - p),
+    "constant": lambda successes, attempts, rewards_n, config: 1.0,
     "shuffled": _alpha,
 }
-"""The built-in rewards of `curriculum.env_reward` that are functions of one success rate. `shuffled` is
-`alpha` with `curriculum.shuffle_rewards`. The reward of two rates is `progress_reward`."""
+"""The built-in rewards of `curriculum.env_reward` that are functions of one success rate.
+
+`learnability`: the variance of a success, divided by its maximum (Rutherford et al., arXiv:2408.15099;
+Tzannetos et al., arXiv:2304.12877). `signal`: the chance that G = `signal_attempts` rollouts differ, because
+GRPO learns nothing from equal rollouts; the expectation of the criterion in DAPO's dynamic sampling
+(arXiv:2503.14476). `difficulty`: an adversarial simulator, which also writes unsolvable tasks. `constant`:
+the control with updates but without information in the rewards. `shuffled` is `alpha` with
+`curriculum.shuffle_rewards`. The reward of two rates is `progress_reward`."""
 
 REWARD_ARGUMENTS = ("successes", "rollouts", "rewards", "config")
 """The arguments of a user-defined reward."""
@@ -233,18 +227,6 @@ def handed_out(units: Sequence[_Unit], config: CurriculumConfig, rng: random.Ran
         rng: source of the permutation.
     """
     return rng.sample(list(units), len(units)) if shuffles(config) else list(units)
-
-
-def _of_rate(
-    successes: float,
-    attempts: int,
-    config: CurriculumConfig,
-    function: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-) -> float:
-    """Return a function of the success rate, at the measured share or in expectation under its posterior."""
-    if config.posterior:
-        return BetaPosterior.of(successes, attempts, config.prior).expectation(function)
-    return float(function(np.array([successes / attempts]))[0])
 
 
 def _check_target(alpha: float, beta: float) -> None:

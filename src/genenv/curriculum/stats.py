@@ -10,7 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,24 @@ from genenv.errors import DataError
 from genenv.types import Group, JsonObject, Profile
 
 _NODES = 64
+_StateT = TypeVar("_StateT", bound=BaseModel)
+
+
+def restored(kind: type[_StateT], state: JsonObject, what: str) -> _StateT:
+    """Return a part of the curriculum's state that is read from the store.
+
+    Args:
+        kind: class of the part.
+        state: the part, as JSON.
+        what: the part as subject of a sentence, such as "the replay state in this run's store is".
+
+    Raises:
+        DataError: the state is damaged.
+    """
+    try:
+        return kind.model_validate(state)
+    except ValidationError as error:
+        raise DataError(f"{what} damaged: {error.errors()[0]['msg']}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +224,7 @@ class SkillStats:
         Raises:
             DataError: the state is damaged.
         """
-        try:
-            loaded = _State.model_validate(state)
-        except ValidationError as err:
-            raise DataError(
-                f"the skill statistics in this run's store are damaged: {err.errors()[0]['msg']}"
-            ) from err
+        loaded = restored(_State, state, "the skill statistics in this run's store are")
         self._skills, self._overall = loaded.skills, loaded.overall
         if self._combined is not None:
             self._combined = loaded.combined

@@ -1,8 +1,8 @@
 # pyright: standard
 """Chooses which candidate tasks of a round are rolled out, by the reward of their predicted success rates.
 
-The predictions come from `likelihood.Probe` (likelihood of a task's demonstration under the agent),
-`bandit.History` (earlier rollouts on the task's skills) or `text_model.TextModel` (of similar texts).
+The predictions come from `predictors.Probe` (likelihood of a task's demonstration under the agent),
+`predictors.History` (earlier rollouts on the task's skills) or `predictors.TextModel` (of similar texts).
 """
 
 from __future__ import annotations

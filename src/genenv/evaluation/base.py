@@ -70,12 +70,12 @@ class Benchmark(Protocol):
 
     @classmethod
     def settled(cls, settings: BaseModel, policy: str) -> BaseModel:
-        """Return the settings, completed by those that follow from the policy's name.
+        """Return the settings, completed by those that follow from the policy's name. Default: unchanged.
 
         Raises:
             UsageError: a required setting neither is given nor follows from the name.
         """
-        ...
+        return settings
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
         """Return the items of a split, in a fixed order.
@@ -86,8 +86,8 @@ class Benchmark(Protocol):
         ...
 
     def many_turns(self, item: Item) -> bool:
-        """Return whether a rollout may have more than one turn."""
-        ...
+        """Return whether a rollout may have more than one turn. Default: it has one."""
+        return False
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
         """Roll out one item and return the answer that `grade` needs, as small JSON.
@@ -104,16 +104,19 @@ class Benchmark(Protocol):
         ...
 
     def unanswered(self, item: Item, reason: str) -> Grade:
-        """Return the grade of an item that does not fit into the model's context window."""
-        ...
+        """Return the grade of an item that does not fit into the model's context window. Default: 0."""
+        return Grade(score=0.0, explanation=reason)
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
         """Return the benchmark's figures: the headline first, then those of its groups."""
         ...
 
     def describe(self) -> JsonObject:
-        """Return everything else that the figures depend on, e.g. the scorer's version, for the summary."""
-        ...
+        """Return all else that the figures depend on, e.g. the scorer's version, for the summary.
+
+        Default: nothing.
+        """
+        return {}
 
 
 @runtime_checkable
@@ -209,8 +212,8 @@ class HasLeaderboard(Protocol):
         ...
 
 
-class PlainBenchmark:
-    """Defaults for benchmarks; a subclass overrides the methods that differ."""
+class PlainBenchmark(Benchmark):
+    """A benchmark with defaults of `Benchmark` and usual figures; a subclass overrides what differs."""
 
     config: ClassVar[type[BaseModel]] = NoSettings
     max_tokens = 512
@@ -219,19 +222,6 @@ class PlainBenchmark:
 
     def __init__(self, settings: BaseModel | None = None) -> None:
         self.settings = settings or self.config()
-
-    @classmethod
-    def settled(cls, settings: BaseModel, policy: str) -> BaseModel:
-        """Return the settings unchanged."""
-        return settings
-
-    def many_turns(self, item: Item) -> bool:
-        """Return False: rollouts have one turn."""
-        return False
-
-    def unanswered(self, item: Item, reason: str) -> Grade:
-        """Return a grade of 0."""
-        return Grade(score=0.0, explanation=reason)
 
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
         """Return the mean score over all items and per group, then the mean of every other measure.
@@ -259,7 +249,3 @@ class PlainBenchmark:
     def further(self, graded: Sequence[Graded]) -> list[Figure]:
         """Return the means of all measures, each as a rate."""
         return shares(graded, dict.fromkeys(name for _, grade in graded for name in grade.measures))
-
-    def describe(self) -> JsonObject:
-        """Return nothing: the figures depend on no other versions."""
-        return {}

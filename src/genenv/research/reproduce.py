@@ -32,10 +32,10 @@ from genenv.research.reproduction import (
     collect,
     rows_of,
 )
-from genenv.research.sweeps.cli import Jobs, Seeds, SweepConfig
 from genenv.research.sweeps.compare import compare, findings
 from genenv.research.sweeps.grid import FILE, Grid
 from genenv.research.sweeps.page import PAPERS_BAND, along_rounds, learning_curves
+from genenv.research.sweeps.sweep import Jobs, Seeds, SweepConfig
 from genenv.statistics import Figure, counted, mean_interval
 from genenv.texts import inert, masked
 from genenv.types import JsonObject

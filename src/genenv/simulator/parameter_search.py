@@ -32,9 +32,9 @@ from genenv.environments.common import at_random, by_field, options_of
 from genenv.errors import DataError
 from genenv.files import write_whole
 from genenv.seeding import generator
-from genenv.simulator.policy import names, spec_schemas
+from genenv.simulator.policy import TaskSource, names, spec_schemas
 from genenv.simulator.settings import SimulatorConfig
-from genenv.simulator.source import UntrainedSource, given
+from genenv.simulator.source import given
 from genenv.types import Context, Feedback, Generation, Json, JsonObject, Rejection, Seed
 
 STATE = "search.json"
@@ -88,14 +88,14 @@ Draw = tuple[JsonObject, bool]
 """Parameters, and whether rollouts only score them (`Generation.scored_only`)."""
 
 
-class ParameterSearch(UntrainedSource, Generic[StateT]):
+class ParameterSearch(TaskSource, Generic[StateT]):
     """Base class: a subclass writes the specs of a round from its state, and `learn` changes the state."""
 
     name: ClassVar[str]
 
     def __init__(self, state: StateT, config: SimulatorConfig, *, seed: int) -> None:
+        super().__init__(config, seed=seed)
         self.learns = config.train
-        self.config, self.seed = config, seed
         self._learned, self._published = state, state.model_copy(deep=True)
 
     def _written(self, slots: Sequence[AnySlot], number: int) -> Iterator[Draw]:

@@ -31,14 +31,61 @@ _FORCED = 1e-6
 """Nats. A token with a smaller surprisal had no alternative."""
 
 
-class Simulator:
+class TaskSource:
+    """Writes specs for contexts, and may be trained on their rewards; the training loop calls it.
+
+    The base class of all sources. As it is, it is the source `none`: no new tasks, so that a round has only
+    base tasks. All of its methods do nothing.
+    """
+
+    learns = False
+    """Whether the source learns from rounds."""
+
+    def __init__(self, config: SimulatorConfig, *, seed: int) -> None:
+        self.config, self.seed = config, seed
+
+    async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
+        """Write `simulator.variations` specs for each context; return them in order."""
+        return []
+
+    async def decision_metrics(
+        self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
+    ) -> Mapping[str, float]:
+        """Return the entropy of the source's decisions and their KL (`Simulator`); empty without a policy."""
+        return {}
+
+    async def learn(
+        self, env: Environment, feedback: Feedback, *, round_: int, rounds: int
+    ) -> Mapping[str, float]:
+        """Update from what became of a round's specs, and return metrics; called only if `learns`."""
+        return {}
+
+    async def publish(self) -> None:
+        """Write by what was learned from now on; called only if `learns`."""
+
+    async def save(self, folder: Path) -> None:
+        """Write the state of the source into an empty folder."""
+
+    async def load(self, folder: Path) -> None:
+        """Restore the state that `save` wrote."""
+
+    def tokens_sampled_elsewhere(self) -> int:
+        """Return the tokens that a remote server sampled for the source since the last call."""
+        return 0
+
+    def end_round(self) -> None:
+        """Free the memory that only the finished round needed."""
+
+
+class Simulator(TaskSource):
     """The trainable `TaskSource`: a sampler that writes specs, and the trainer of its weights.
 
     The weights are fixed if `train` is off (GenEnv-Random).
     """
 
     def __init__(self, sampler: Sampler, trainer: Trainer, config: SimulatorConfig, *, seed: int) -> None:
-        self.sampler, self.trainer, self.config, self.seed = sampler, trainer, config, seed
+        super().__init__(config, seed=seed)
+        self.sampler, self.trainer = sampler, trainer
         self.learns = config.train
         self._most_asked = 0
         """The most specs requested in one call so far. Failures in a much smaller call are only logged."""
@@ -227,10 +274,6 @@ class Simulator:
     async def load(self, folder: Path) -> None:
         """Restore the state that `save` wrote."""
         await self.trainer.load(folder)
-
-    def tokens_sampled_elsewhere(self) -> int:
-        """Return 0: the generations contain the simulator's tokens."""
-        return 0
 
     def end_round(self) -> None:
         """Free the sampler's grammars and prompts of the round."""

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from genenv.backends.settings import EndpointConfig, SamplingConfig
 from genenv.chat.assistant import ChatMessage
@@ -19,153 +18,57 @@ from genenv.environments.base import Environment
 from genenv.errors import DataError, GenenvError, RolloutError, UsageError
 from genenv.progress import advance
 from genenv.seeding import generator, stream
-from genenv.simulator.policy import names, spec_schemas
+from genenv.simulator.policy import TaskSource, names, spec_schemas
 from genenv.simulator.schema_sampling import sample_json
 from genenv.simulator.settings import SimulatorConfig
-from genenv.types import Context, Feedback, Generation, Json, JsonObject
+from genenv.types import Context, Generation, Json, JsonObject
 
 
-class TaskSource(Protocol):
-    """A source that writes specs for contexts, and may be trained on their rewards.
-
-    `Simulator` and the classes of this module implement it; the training loop calls it.
-    """
-
-    learns: bool
-    """Whether the source learns from rounds."""
-
-    async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
-        """Write `simulator.variations` specs for each context; return them in order."""
-        ...
-
-    async def decision_metrics(
-        self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
-    ) -> Mapping[str, float]:
-        """Return the entropy of the source's decisions and their KL; see `Simulator`."""
-        ...
-
-    async def learn(
-        self, env: Environment, feedback: Feedback, *, round_: int, rounds: int
-    ) -> Mapping[str, float]:
-        """Update from what became of a round's specs, and return metrics; called only if `learns`."""
-        ...
-
-    async def publish(self) -> None:
-        """Write by what was learned from now on; called only if `learns`."""
-        ...
-
-    async def save(self, folder: Path) -> None:
-        """Write the state of the source into an empty folder."""
-        ...
-
-    async def load(self, folder: Path) -> None:
-        """Restore the state that `save` wrote."""
-        ...
-
-    def tokens_sampled_elsewhere(self) -> int:
-        """Return the tokens that a remote server sampled for the source since the last call."""
-        ...
-
-    def end_round(self) -> None:
-        """Free the memory that only the finished round needed."""
-        ...
-
-
-class UntrainedSource:
-    """Base class of sources without weights: all methods except `propose` do nothing."""
-
-    learns = False
-
-    async def decision_metrics(
-        self, generations: Sequence[Generation], schemas: Mapping[str, JsonObject]
-    ) -> Mapping[str, float]:
-        """Return no metrics: there is no policy."""
-        return {}
-
-    async def learn(
-        self, env: Environment, feedback: Feedback, *, round_: int, rounds: int
-    ) -> Mapping[str, float]:
-        """Do nothing."""
-        return {}
-
-    async def publish(self) -> None:
-        """Do nothing."""
-
-    async def save(self, folder: Path) -> None:
-        """Do nothing."""
-
-    async def load(self, folder: Path) -> None:
-        """Do nothing."""
-
-    def tokens_sampled_elsewhere(self) -> int:
-        """Return 0."""
-        return 0
-
-    def end_round(self) -> None:
-        """Do nothing."""
-
-
-class VariationSource(UntrainedSource):
+class VariationSource(TaskSource):
     """`variation`: the environment varies each seed at random, without a model."""
-
-    def __init__(self, variations: int, *, seed: int) -> None:
-        self._variations, self._seed = variations, seed
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Return random variations of each context's seed."""
         return [
-            given(context, name, env.variation(context.seed, generator(self._seed, "variation", name)))
-            for context, name in names(contexts, self._variations)
+            given(context, name, env.variation(context.seed, generator(self.seed, "variation", name)))
+            for context, name in names(contexts, self.config.variations)
         ]
 
 
-class GrammarSource(UntrainedSource):
+class GrammarSource(TaskSource):
     """`grammar`: draws uniformly from the choices of the spec's schema. Free text is random characters."""
-
-    def __init__(self, variations: int, *, seed: int) -> None:
-        self._variations, self._seed = variations, seed
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Return random specs that are valid for the schema of each context's seed."""
         schemas = spec_schemas(env, contexts)
         return [
-            given(context, name, sample_json(schemas[context.id], generator(self._seed, "grammar", name)))
-            for context, name in names(contexts, self._variations)
+            given(context, name, sample_json(schemas[context.id], generator(self.seed, "grammar", name)))
+            for context, name in names(contexts, self.config.variations)
         ]
 
 
-class NoSource(UntrainedSource):
-    """`none`: no new tasks; a round has only base tasks."""
-
-    async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
-        """Return no specs."""
-        return []
-
-
-class FileSource(UntrainedSource):
+class FileSource(TaskSource):
     """`file`: specs of a JSON Lines file (`genenv generate`); each comes once before any comes twice."""
 
-    def __init__(self, path: Path, variations: int, *, per_round: int, seed: int, most: int = 0) -> None:
+    def __init__(self, config: SimulatorConfig, *, seed: int) -> None:
         """Read the file.
 
         Args:
-            path: file with one JSON object per line, which has a `spec`.
-            variations: specs per context.
-            per_round: specs per round, from which each round computes its first spec.
+            config: the file, and how many specs a context and a round have.
             seed: seed of the order of the specs, which differs in each pass through the file.
-            most: use the first so many specs; 0: all.
 
         Raises:
             UsageError: the file cannot be read or contains no spec.
             DataError: a line is not a JSON object with a spec.
         """
-        self._specs, self._variations = read_specs(path)[: most or None], variations
-        self._per_round, self._seed = per_round, seed
+        super().__init__(config, seed=seed)
+        self._specs = read_specs(Path(config.file or ""))[: config.file_tasks or None]
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Return the next specs. Their content has no relation to the seeds of the contexts."""
-        wanted = list(names(contexts, self._variations))
-        start = (contexts[0].round - 1) * self._per_round if contexts else 0
+        wanted = list(names(contexts, self.config.variations))
+        per_round = self.config.contexts * self.config.variations
+        start = (contexts[0].round - 1) * per_round if contexts else 0
         return [
             given(context, name, self._spec(start + place)) for place, (context, name) in enumerate(wanted)
         ]
@@ -173,7 +76,7 @@ class FileSource(UntrainedSource):
     def _spec(self, place: int) -> JsonObject:
         time, within = divmod(place, len(self._specs))
         order = list(range(len(self._specs)))
-        generator(self._seed, "file", time).shuffle(order)
+        generator(self.seed, "file", time).shuffle(order)
         return self._specs[order[within]]
 
 
@@ -219,23 +122,22 @@ Spec = tuple[str, bool]
 """The text, and whether it is complete."""
 
 
-class FixedTaskSource(UntrainedSource):
+class FixedTaskSource(TaskSource):
     """Draws from what another source has written for a seed, and lets it write what is not there yet.
 
     Nothing is said of its decisions: most of a round was written in another one.
     """
 
-    def __init__(self, source: TaskSource, *, per_seed: int, variations: int, seed: int) -> None:
+    def __init__(self, source: TaskSource, config: SimulatorConfig, *, seed: int) -> None:
         """Start without any spec.
 
         Args:
             source: writes one spec per context.
-            per_seed: number of specs per seed.
-            variations: specs per context, at most `per_seed`.
+            config: the number of specs per seed, and of specs per context.
             seed: seed of the draws.
         """
-        self._source, self._per_seed = source, per_seed
-        self._variations, self._seed = variations, seed
+        super().__init__(config, seed=seed)
+        self._source = source
         self._written: dict[tuple[str, int], Spec] = {}
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
@@ -264,9 +166,9 @@ class FixedTaskSource(UntrainedSource):
     def _drawn(self, contexts: Sequence[Context]) -> Iterable[tuple[Context, str, int]]:
         """Yield the context, id and spec number of each generation; they depend only on run and context."""
         for context in contexts:
-            rng = generator(self._seed, "drawn", context.id)
-            places = rng.sample(range(self._per_seed), self._variations)
-            for (_, name), which in zip(names([context], self._variations), places, strict=True):
+            rng = generator(self.seed, "drawn", context.id)
+            places = rng.sample(range(self.config.per_seed), self.config.variations)
+            for (_, name), which in zip(names([context], self.config.variations), places, strict=True):
                 yield context, name, which
 
     def _again(self, context: Context, name: str, which: int) -> Generation:
@@ -298,7 +200,7 @@ _REFUSALS = 3
 """After this many refused schemas and none accepted, requests to a server have no schema."""
 
 
-class EndpointSource(UntrainedSource):
+class EndpointSource(TaskSource):
     """`endpoint`: a model behind an API. It gets the simulator's messages; the same gate checks its specs."""
 
     def __init__(self, config: SimulatorConfig, *, seed: int) -> None:
@@ -313,7 +215,7 @@ class EndpointSource(UntrainedSource):
         """
         from genenv.clients.endpoint import EndpointAssistant  # needs the extra `api`
 
-        self._config, self._seed = config, seed
+        super().__init__(config, seed=seed)
         endpoint = EndpointConfig.model_validate(config.endpoint.model_dump() | {"tools": "text"})
         sampling = SamplingConfig(temperature=config.temperature, max_new_tokens=config.max_new_tokens)
         self._assistant = EndpointAssistant(config.address, endpoint, sampling)
@@ -342,7 +244,7 @@ class EndpointSource(UntrainedSource):
 
         try:
             written = await asyncio.gather(
-                *(write(context, name) for context, name in names(contexts, self._config.variations))
+                *(write(context, name) for context, name in names(contexts, self.config.variations))
             )
         finally:
             await self._assistant.close()
@@ -362,16 +264,16 @@ class EndpointSource(UntrainedSource):
         from genenv.clients.endpoint import Refused
 
         messages: list[ChatMessage] = [{"role": m.role, "content": m.content} for m in context.messages]
-        body = self._assistant.body(messages, (), stream(self._seed, "endpoint", name) % 2**31)
+        body = self._assistant.body(messages, (), stream(self.seed, "endpoint", name) % 2**31)
         held: JsonObject = _as_response_format(schema) if self._holds_schemas() else {}
         try:
-            reply = await self._assistant.ask({**body, **held}, self._config.max_new_tokens)
+            reply = await self._assistant.ask({**body, **held}, self.config.max_new_tokens)
             self._held += bool(held)
         except Refused as refusal:
             if not held or refusal.status not in _NO_SCHEMA:
                 raise
             self._refused += 1  # what its structured output cannot hold is asked for freely
-            reply = await self._assistant.ask(body, self._config.max_new_tokens)
+            reply = await self._assistant.ask(body, self.config.max_new_tokens)
         return _bare(reply.text), reply.finished
 
     def _holds_schemas(self) -> bool:

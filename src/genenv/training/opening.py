@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -38,21 +39,30 @@ from genenv.runs.store.store import PoolStore
 from genenv.sampling import Sampler
 from genenv.settings import is_own
 from genenv.simulator.parameter_search import SEARCHES
-from genenv.simulator.policy import Simulator
+from genenv.simulator.policy import Simulator, TaskSource
 from genenv.simulator.settings import SimulatorConfig, check_simulator
 from genenv.simulator.source import (
+    EndpointSource,
     FileSource,
     FixedTaskSource,
     GrammarSource,
-    NoSource,
-    TaskSource,
     VariationSource,
 )
 from genenv.training.branching import Origin, first_weights
 from genenv.training.loop import CoEvolution
 from genenv.training.resuming import check_length, for_training, possible, record, remember
 from genenv.training.rounds import Policies
-from genenv.training.warmup import PopulationWarmup, SupervisedWarmup
+from genenv.training.warmup import SupervisedWarmup, warm_up
+
+SOURCES: Mapping[str, type[TaskSource]] = {
+    "variation": VariationSource,
+    "grammar": GrammarSource,
+    "file": FileSource,
+    "endpoint": EndpointSource,
+    "none": TaskSource,
+    **SEARCHES,
+}
+"""The sources of `simulator.source` that are no model of the run, by name."""
 
 
 def check_models(config: RunConfig) -> None:
@@ -154,9 +164,11 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
     Raises:
         UsageError: a model cannot be loaded or used on this machine, or a source of tasks cannot be opened.
     """
-    seed = config.run.seed
-    written = config.simulator.source == "model"
-    source = None if written else _source(config.simulator, seed)  # a wrong setting is refused before loading
+    seed, simulator = config.run.seed, None
+    once = config.simulator.per_seed > 0 and config.simulator.source not in ("file", "none")
+    writing = config.simulator.model_copy(update={"variations": 1}) if once else config.simulator
+    written = writing.source == "model"  # other sources refuse a wrong setting before models are loaded
+    source = None if written else SOURCES[writing.source](writing, seed=seed)
     opened = _open_policies(config, env, written=written)
     agents = [
         Agent(
@@ -170,11 +182,9 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
         for name, own in config.population.items()
     ]
     by_name = {agent.name: agent for agent in agents}
-    simulator = None
     if source is None:
-        writing = _of_one(config.simulator) if config.simulator.per_seed else config.simulator
         simulator = Simulator(opened.samplers["simulator"], opened.trainers["simulator"], writing, seed=seed)
-        source = _once(simulator, config.simulator, seed)
+        source = simulator
     warmups = [
         SupervisedWarmup(
             env=env,
@@ -185,10 +195,10 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
         )
         for agent in agents
     ]
-    warmup = warmups[0] if len(warmups) == 1 else PopulationWarmup(warmups)
+    warmup = warmups[0] if len(warmups) == 1 else partial(warm_up, warmups)
     return Policies(
         agent=agents[0],
-        simulator=source,
+        simulator=FixedTaskSource(source, config.simulator, seed=seed) if once else source,
         others=agents[1:],
         seats={seat: by_name[name] for seat, name in config.seated.items()},
         warmup=warmup if opened.warms_up else None,
@@ -236,42 +246,6 @@ def _open_policies(config: RunConfig, env: Environment, *, written: bool) -> Ope
                 f"steps off: set it to {most}"
             )
     return opened
-
-
-def _source(writing: SimulatorConfig, seed: int) -> TaskSource:
-    """Return the source of tasks if it is not a model of this run."""
-    if writing.source in SEARCHES:
-        return SEARCHES[writing.source](writing, seed=seed)
-    each = 1 if writing.per_seed else writing.variations
-    if writing.source == "variation":
-        return _once(VariationSource(each, seed=seed), writing, seed)
-    if writing.source == "grammar":
-        return _once(GrammarSource(each, seed=seed), writing, seed)
-    if writing.source == "endpoint":
-        from genenv.simulator.source import EndpointSource  # needs the extra `api`
-
-        source = EndpointSource(_of_one(writing) if writing.per_seed else writing, seed=seed)
-        return _once(source, writing, seed)
-    if writing.source == "file":
-        return FileSource(
-            Path(writing.file or ""),
-            writing.variations,
-            per_round=writing.contexts * writing.variations,
-            seed=seed,
-            most=writing.file_tasks,
-        )
-    return NoSource()
-
-
-def _once(source: TaskSource, writing: SimulatorConfig, seed: int) -> TaskSource:
-    """Return the source; with `per_seed`, wrapped to draw from a fixed number of specs per seed."""
-    if not writing.per_seed:
-        return source
-    return FixedTaskSource(source, per_seed=writing.per_seed, variations=writing.variations, seed=seed)
-
-
-def _of_one(config: SimulatorConfig) -> SimulatorConfig:
-    return config.model_copy(update={"variations": 1})
 
 
 def _role(name: str, config: AgentConfig | SimulatorConfig, *, ahead: bool) -> Role:

@@ -9,17 +9,17 @@ ahead too, so a `Produced` round holds everything that its commit needs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from genenv.agent.policy import Agent, roll_out_seats
 from genenv.algorithms.advantages import agent_credit, zero_advantage_rate
 from genenv.backends.base import Backend
 from genenv.config.run import RunConfig
-from genenv.curriculum.likelihood import Probe
+from genenv.curriculum.predictors import Probe
 from genenv.curriculum.scoring import score_batches, scored
 from genenv.curriculum.simulator_rewards import in_round
 from genenv.curriculum.task_choice import Choice, Predicted, joined
@@ -30,8 +30,7 @@ from genenv.runs.metrics import Stages, by_agent, named_by_agent, rollout_metric
 from genenv.runs.store.records import Evaluation
 from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator
-from genenv.simulator.policy import spec_schemas
-from genenv.simulator.source import TaskSource
+from genenv.simulator.policy import TaskSource, spec_schemas
 from genenv.training.task_pool import TaskPool, Tasks
 from genenv.types import (
     AGENT,
@@ -52,14 +51,8 @@ from genenv.types import (
 T = TypeVar("T")
 
 
-class Warmup(Protocol):
-    """Prepares the policies for co-evolution in round 0. `SupervisedWarmup` implements it."""
-
-    async def __call__(
-        self, seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter
-    ) -> Mapping[str, float]:
-        """Train both policies on base data; return the metrics of round 0."""
-        ...
+Warmup = Callable[[Sequence[Seed], Sequence[Task], Reporter], Awaitable[Mapping[str, float]]]
+"""Prepares the policies for co-evolution: trains them on base data and returns the metrics of round 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

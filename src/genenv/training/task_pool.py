@@ -9,15 +9,13 @@ from statistics import fmean
 from typing import Protocol
 
 from genenv.config.run import RunConfig
-from genenv.curriculum.bandit import History
-from genenv.curriculum.likelihood import Probe
+from genenv.curriculum.predictors import History, Probe, TextModel
 from genenv.curriculum.replay import Replay
 from genenv.curriculum.seed_choice import Controller, SeedChooser, checked_choice, choose_seeds, own_chooser
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.simulator_rewards import in_round
 from genenv.curriculum.stats import SkillStats
 from genenv.curriculum.task_choice import Choice, Predicted, by_attempts, worth_most, worth_most_that_pass
-from genenv.curriculum.text_model import TextModel
 from genenv.environments.base import Environment
 from genenv.environments.wrappers import ShiftingEnvironment
 from genenv.gate.gate import Gate, base_tasks
@@ -169,13 +167,10 @@ class TaskPool:
         """Return the predictor of success rates that the settings name; None if predictions are off."""
         if not self.config.curriculum.predicts:
             return None
-        match self.config.curriculum.foretold_by:
-            case "attempts":
-                return History(self.config.curriculum)
-            case "text":
-                return TextModel(self.config.curriculum)
-            case _:
-                return Probe()
+        if self.config.curriculum.foretold_by == "likelihoods":
+            return Probe()
+        by_attempts = self.config.curriculum.foretold_by == "attempts"
+        return (History if by_attempts else TextModel)(self.config.curriculum)
 
     @property
     def compared_rounds(self) -> int:
@@ -186,8 +181,7 @@ class TaskPool:
     @property
     def _predictor_key(self) -> str:
         """Key of the predictor's state. A branch with another predictor starts it without state."""
-        names = {"attempts": "history", "text": "text", "likelihoods": "probe"}
-        return names[self.config.curriculum.foretold_by]
+        return next(iter(self.predictors.values())).key
 
     def _seed_chooser(self) -> SeedChooser | None:
         """Return the stateful chooser of seeds; None if `choose_seeds` chooses from the agent's profile."""
@@ -260,8 +254,6 @@ class TaskPool:
         self, agent: str, wanted: int, rng: random.Random, curriculum: CurriculumConfig
     ) -> Sequence[Seed]:
         """Choose different seeds, at most as many as there are."""
-        if isinstance(self.chooser, Controller):
-            return self.chooser.choose(self.seeds, wanted, rng)
         if self.chooser is not None:
             chosen = self.chooser.choose(self.seeds, wanted, rng)
             return checked_choice(chosen, wanted, curriculum.seed_choice)

@@ -39,7 +39,7 @@ _IMITATION = Objective()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisedWarmup:
-    """The `Warmup` that trains an agent and the simulator on demonstrations."""
+    """Trains an agent and the simulator on demonstrations."""
 
     env: Environment
     agent: Agent
@@ -192,17 +192,14 @@ class SupervisedWarmup:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class PopulationWarmup:
-    """The `Warmup` of a run: that of each agent, one after another. The first one warms the simulator up."""
+async def warm_up(
+    warmups: Sequence[SupervisedWarmup], seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter
+) -> Mapping[str, float]:
+    """Train all policies that begin with initial weights, one after another; return metrics of round 0.
 
-    warmups: Sequence[SupervisedWarmup]
-
-    async def __call__(
-        self, seeds: Sequence[Seed], tasks: Sequence[Task], reporter: Reporter
-    ) -> Mapping[str, float]:
-        """Train all policies that begin with initial weights. Returns the metrics of `SupervisedWarmup`."""
-        return by_agent({one.agent.name: await one(seeds, tasks, reporter) for one in self.warmups})
+    The warm-up of the first agent also trains the simulator.
+    """
+    return by_agent({one.agent.name: await one(seeds, tasks, reporter) for one in warmups})
 
 
 async def teach(

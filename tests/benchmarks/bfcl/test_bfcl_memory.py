@@ -22,8 +22,7 @@ from genenv.errors import ContextOverflow, RolloutError, UsageError
 from genenv.evaluation import evaluate as evaluation
 from genenv.evaluation.base import Item
 from genenv.evaluation.config import load_evaluation_config
-from genenv.evaluation.evaluate import Request, evaluate
-from genenv.evaluation.regrade import regrade
+from genenv.evaluation.evaluate import Request, evaluate, regrade
 from genenv.evaluation.results import Outcome
 from genenv.progress import Silent
 from recited import Recited

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from genenv.errors import DataError
-from genenv.runs.store.row_checksums import BASE_PARTS, ROUND_PARTS
-from genenv.runs.store.store import PoolStore
+from genenv.runs.store.migrations import ROUND_PARTS
+from genenv.runs.store.store import BASE_PARTS, PoolStore
 from older_stores import BEFORE_CHECKSUMS, make_older
 from runs.store.test_store import BASE_TASK, HELD_OUT, SEED, filled, make_record
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -133,9 +133,9 @@ class Database:
             self._connection.backup(target)
 
     @contextmanager
-    def transaction(self) -> Generator[None]:
+    def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Generator[None]:
         """Apply all writes in the block atomically."""
-        self.run("BEGIN IMMEDIATE")
+        self.run(begin)
         try:
             yield
             self.run("COMMIT")
@@ -144,15 +144,9 @@ class Database:
             if self._connection.in_transaction:
                 self.run("ROLLBACK")
 
-    @contextmanager
-    def snapshot(self) -> Generator[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """Make all reads in the block see one state of the file, whatever is committed in the meantime."""
-        self.run("BEGIN")
-        try:
-            yield
-        finally:
-            if self._connection.in_transaction:
-                self.run("ROLLBACK")
+        return self.transaction("BEGIN")
 
     @contextmanager
     def restricted(

@@ -3,7 +3,7 @@
 A released step is never edited. A change of the tables is one more step at the end of the list. The version
 is SQLite's `user_version`; `application_id` identifies the file as a genenv store.
 
-A step that changes rows of committed rounds recomputes their checksums (see `row_checksums.py`), but only
+A step that changes rows of committed rounds recomputes their checksums (`ROUND_PARTS`), but only
 those that matched before. Damaged rows are copied unchanged, so that the checksums still detect them.
 
 All rows of a round reference `rounds.number` with `ON DELETE CASCADE`, so dropping a round is one delete.
@@ -14,7 +14,8 @@ Columns named `n` hold only the order of insertion. Wall-clock values are in `ro
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from genenv.errors import DataError
@@ -209,49 +210,32 @@ _MESSAGES = (
     "CREATE INDEX traces_by_group ON traces (round, group_position)",
     "CREATE INDEX traces_by_task ON traces (task_id)",
 )
-_READABLE = ("ALTER TABLE traces ADD COLUMN readable INTEGER",)
-_ROWS_OF = {
-    "traces": "SELECT * FROM traces WHERE round = ? ORDER BY n",
+
+ROUND_PARTS: Mapping[str, str] = {
+    "rounds": "SELECT * FROM rounds WHERE number = ?",
     "contexts": "SELECT * FROM contexts WHERE round = ? ORDER BY n",
     "generations": """SELECT generations.* FROM contexts
         JOIN generations ON generations.context_id = contexts.id WHERE round = ? ORDER BY generations.n""",
+    "rejections": """SELECT rejections.* FROM contexts
+        JOIN generations ON generations.context_id = contexts.id
+        JOIN rejections ON rejections.generation_id = generations.id
+        WHERE round = ? ORDER BY generations.n""",
+    "tasks": "SELECT * FROM tasks WHERE round = ? ORDER BY n",
+    "batches": "SELECT * FROM batches WHERE round = ? ORDER BY position",
     "groups": "SELECT * FROM groups WHERE round = ? ORDER BY position",
+    "traces": "SELECT * FROM traces WHERE round = ? ORDER BY n",
+    "simulator_samples": "SELECT * FROM simulator_samples WHERE round = ? ORDER BY position",
     "evaluations": "SELECT * FROM evaluations WHERE round = ? ORDER BY position",
+    "reminders": "SELECT * FROM reminders WHERE round = ? ORDER BY position",
 }
-"""The rows of a round in the tables that steps change, as `row_checksums.ROUND_PARTS` reads them."""
-_AGENTS = ("contexts", "groups", "evaluations")
-_SCORED_ONLY = ("ALTER TABLE generations ADD COLUMN scored_only INTEGER NOT NULL DEFAULT 0",)
+"""The rows of a round by table, each with a checksum of its own (`store.py`)."""
 
 
-def _keep_messages(connection: sqlite3.Connection) -> None:
-    """Store a trace's conversation and weight version instead of only its replies.
-
-    For older traces, the environment's messages and the version are unknown.
-    """
-    connection.create_function("as_messages", 1, _as_messages, deterministic=True)
-    _change(connection, "traces", _MESSAGES)
-
-
-def _keep_readable(connection: sqlite3.Connection) -> None:
-    """Store whether a trace could be parsed and graded. For older traces this is unknown."""
-    _change(connection, "traces", _READABLE)
-
-
-def _keep_agents(connection: sqlite3.Connection) -> None:
-    """Store for which agent a context is, and which agent was rolled out. In older runs there is one."""
-    for table in _AGENTS:
-        _change(connection, table, (f"ALTER TABLE {table} ADD COLUMN agent TEXT NOT NULL DEFAULT '{AGENT}'",))
-
-
-def _keep_scored_only(connection: sqlite3.Connection) -> None:
-    """Store whether rollouts only scored a task. In older runs the agent trained on all tasks."""
-    _change(connection, "generations", _SCORED_ONLY)
-
-
-def _change(connection: sqlite3.Connection, table: str, statements: Sequence[str]) -> None:
+def _change(connection: sqlite3.Connection, *, table: str, statements: Sequence[str]) -> None:
     """Change a table, and recompute the checksums of its rows that matched before."""
     kept = connection.execute("SELECT round, sha256 FROM checksums WHERE part = ?", (table,)).fetchall()
     whole = [round_ for round_, sha256 in kept if _sha256(connection, table, round_) == sha256]
+    connection.create_function("as_messages", 1, _as_messages, deterministic=True)
     for statement in statements:
         connection.execute(statement)
     for round_ in whole:
@@ -264,7 +248,7 @@ def _change(connection: sqlite3.Connection, table: str, statements: Sequence[str
 def _sha256(connection: sqlite3.Connection, table: str, round_: int) -> bytes | None:
     """Return the checksum of a round's rows; None if SQLite cannot read them."""
     try:
-        return sha256_of(connection.execute(_ROWS_OF[table], (round_,)))
+        return sha256_of(connection.execute(ROUND_PARTS[table], (round_,)))
     except sqlite3.Error:
         return None
 
@@ -282,8 +266,31 @@ Step = tuple[str | Callable[[sqlite3.Connection], None], ...]
 """SQL statements, and functions if SQL is not enough. A step is applied in one transaction."""
 
 MIGRATIONS: tuple[Step, ...] = (
-    *(_FIRST_TABLES, _NO_GROWTH, _CHECKSUMS, (_keep_messages,)),
-    *((_keep_readable,), (_keep_agents,), (_keep_scored_only,)),
+    _FIRST_TABLES,
+    _NO_GROWTH,
+    _CHECKSUMS,
+    # The conversation and the weight version of a trace instead of only its replies. For older traces, the
+    # environment's messages and the version are unknown.
+    (partial(_change, table="traces", statements=_MESSAGES),),
+    # Whether a trace could be parsed and graded. For older traces this is unknown.
+    (partial(_change, table="traces", statements=["ALTER TABLE traces ADD COLUMN readable INTEGER"]),),
+    # For which agent a context is, and which agent was rolled out. In older runs there is one.
+    tuple(
+        partial(
+            _change,
+            table=table,
+            statements=[f"ALTER TABLE {table} ADD COLUMN agent TEXT NOT NULL DEFAULT '{AGENT}'"],
+        )
+        for table in ("contexts", "groups", "evaluations")
+    ),
+    # Whether rollouts only scored a task. In older runs the agent trained on all tasks.
+    (
+        partial(
+            _change,
+            table="generations",
+            statements=["ALTER TABLE generations ADD COLUMN scored_only INTEGER NOT NULL DEFAULT 0"],
+        ),
+    ),
 )
 """Item N-1 of the list creates version N."""
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
+from genenv.errors import DataError
 from genenv.runs.store import codec
-from genenv.runs.store import row_checksums as checksums
 from genenv.runs.store.codec import SqlValue, from_text, messages_from_json, object_from_json
-from genenv.runs.store.database import Database
+from genenv.runs.store.database import MEND, Database
 from genenv.runs.store.records import Evaluation, Identity, Provenance, RoundOverview
 from genenv.types import (
     AGENT,
@@ -58,7 +58,7 @@ def read_identity(path: Path) -> Identity:
     """
     with Database.peek(path) as db:
         if db.has_table("run"):
-            return checksums.identity(db)
+            return StoreReader(db).identity()
         return Identity(id="", legacy_until=db.rows("SELECT coalesce(max(number), -1) FROM rounds")[0][0])
 
 
@@ -106,6 +106,17 @@ class StoreReader:
     def __init__(self, database: Database) -> None:
         """Read from an open database."""
         self._db = database
+
+    def identity(self) -> Identity:
+        """Return the identity of the run that the store belongs to.
+
+        Raises:
+            DataError: the table does not have exactly one row.
+        """
+        found = self._db.rows("SELECT id, legacy_until FROM run")
+        if len(found) != 1:
+            raise DataError(f"{self._db.path} is damaged (it does not say which run it is of); {MEND}")
+        return Identity(id=str(found[0]["id"]), legacy_until=int(str(found[0]["legacy_until"])))
 
     # rounds
 

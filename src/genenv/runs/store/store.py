@@ -5,22 +5,48 @@ those written, log-probabilities to the last bit; JSON sequences become lists. T
 read the file of a run in progress.
 
 Ids are unique in a run. A task or seed that is already stored is not stored again, and must not have changed.
+
+Rounds have checksums, because SQLite notices damage only if the file's structure breaks.
+A flipped bit inside a text or a number leaves a well-formed file. So each round has a SHA-256 of the rows
+that it wrote, one per table ("part"). It is computed from the stored rows, in the transaction of the round.
+No commit changes the rows of an earlier round, so the checksum stays valid. Base data (the run's row, seeds,
+held-out tasks) belong to no round. Their checksums have NULL as the round, and are recomputed when seeds or
+held-out tasks are added.
+
+`checkpoint` is a part outside the store: the SHA-256 of the manifest of the round's checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
+from genenv.errors import DataError
 from genenv.runs.store import codec
-from genenv.runs.store import row_checksums as checksums
-from genenv.runs.store.codec import Row, SqlValue, finite, to_json, to_text
+from genenv.runs.store.codec import Row, SqlValue, finite, sha256_of, to_json, to_text
 from genenv.runs.store.database import Database
+from genenv.runs.store.migrations import ROUND_PARTS
 from genenv.runs.store.reader import StoreReader
-from genenv.runs.store.records import BatchRate, Identity, RoundRecord
+from genenv.runs.store.records import BatchRate, RoundRecord
 from genenv.types import Group, Rejection, Seed, Task, TaskBatch
+
+CHECKPOINT = "checkpoint"
+BASE_PARTS: Mapping[str, str] = {
+    "run": "SELECT * FROM run",
+    "seeds": "SELECT * FROM seeds ORDER BY n",
+    "held-out tasks": "SELECT * FROM tasks WHERE round IS NULL ORDER BY n",
+}
+"""The rows of base data; the others are in `ROUND_PARTS`. A test enforces that no table is left out."""
+RESUMED_PARTS = ("rounds", "tasks", "groups", "reminders")
+"""The parts of all earlier rounds that every resumed run reads. Some runs read more and name those parts."""
+
+_LOOKED_UP = ("rounds", "tasks", "seeds")
+"""Tables whose rows a resumed run looks up."""
+
+NEWEST = 2
+"""Number of newest rounds of which a resumed run checks all parts."""
 
 
 def utc_now() -> str:
@@ -85,8 +111,8 @@ class PoolStore(StoreReader):
         with self._db.transaction():
             new = [_write_seed(self._db, seed) for seed in seeds]
             new += [_write_task(self._db, task, round_=None, surface=None) for task in tasks]
-            if any(new) and (checksums.is_sealed(self._db) or self.last_round() is None):
-                checksums.seal_base(self._db)
+            if any(new) and (self.has_checksums() or self.last_round() is None):
+                self._seal_base()
 
     def commit_round(self, record: RoundRecord, *, checkpoint: bytes | None = None) -> None:
         """Store a round with its checksums, completely or not at all.
@@ -108,13 +134,13 @@ class PoolStore(StoreReader):
                     f"round {record.number} cannot be committed to {self._db.path}: "
                     f"the next round is {' or '.join(map(str, due))}"
                 )
-            sealed = checksums.is_sealed(self._db)
+            sealed = self.has_checksums()
             new_seeds = _write_round(self._db, record, self._clock())
-            checksums.seal_round(self._db, record.number, checkpoint)
+            self._seal_round(record.number, checkpoint)
             if not sealed:
-                checksums.seal_legacy(self._db)
+                self._seal_legacy()
             elif new_seeds:
-                checksums.seal_base(self._db)
+                self._seal_base()
 
     def seal_legacy(self) -> bool:
         """Save checksums for rounds that an older genenv committed, from their present rows.
@@ -123,9 +149,9 @@ class PoolStore(StoreReader):
             Whether there were rounds without checksums.
         """
         with self._db.transaction():
-            if self.last_round() is None or checksums.is_sealed(self._db):
+            if self.last_round() is None or self.has_checksums():
                 return False
-            checksums.seal_legacy(self._db)
+            self._seal_legacy()
             return True
 
     def copy_to(self, path: Path) -> None:
@@ -141,26 +167,25 @@ class PoolStore(StoreReader):
             checkpoint: SHA-256 of the manifest of the copied checkpoint, which contains the new id.
         """
         with self._db.transaction():
-            if not checksums.is_sealed(self._db):
-                checksums.seal_legacy(self._db)
+            if not self.has_checksums():
+                self._seal_legacy()
             self._db.run("DELETE FROM rounds WHERE number > ?", (last,))
             self._db.run("UPDATE run SET id = ?, legacy_until = -1", (run,))
-            checksums.seal_base(self._db)  # the row of the run is part of it
-            checksums.name_checkpoint(self._db, last, checkpoint)
+            self._seal_base()  # the row of the run is part of it
+            self._db.run("DELETE FROM checksums WHERE round = ? AND part = ?", (last, CHECKPOINT))
+            self._keep(last, {CHECKPOINT: checkpoint})
 
-    # identity and damage
-
-    def identity(self) -> Identity:
-        """Return the identity of the run."""
-        return checksums.identity(self._db)
-
-    def checkpoint_sha256(self, round_: int) -> bytes | None:
-        """Return the SHA-256 of the manifest of a round's checkpoint; None if the store has none."""
-        return checksums.checkpoint_sha256(self._db, round_)
+    # checksums; those that write run inside a transaction
 
     def has_checksums(self) -> bool:
         """Return whether rounds have checksums. Those of an older genenv get them when the run is resumed."""
-        return checksums.is_sealed(self._db)
+        return bool(self._db.rows("SELECT 1 FROM checksums WHERE round IS NULL LIMIT 1"))
+
+    def checkpoint_sha256(self, round_: int) -> bytes | None:
+        """Return the SHA-256 of the manifest of a round's checkpoint; None if the store has none."""
+        sql = "SELECT sha256 FROM checksums WHERE round = ? AND part = ?"
+        found = self._db.rows(sql, (round_, CHECKPOINT))
+        return found[0]["sha256"] if found else None
 
     def damage(self, *, whole: bool, also: Collection[str] = ()) -> list[str]:
         """Return the parts that changed since their commit, in a few words such as "traces of round 3".
@@ -171,10 +196,71 @@ class PoolStore(StoreReader):
                 "traces".
         """
         with self._db.snapshot():
-            return [
-                *checksums.integrity(self._db, whole=whole),
-                *checksums.damage(self._db, whole=whole, also=also),
-            ]
+            return [*self._broken(whole=whole), *self._changed(whole=whole, also=also)]
+
+    def _seal_round(self, round_: int, checkpoint: bytes | None) -> None:
+        """Save the checksums of a round that was just written."""
+        found = {part: sha256_of(self._db.rows(sql, (round_,))) for part, sql in ROUND_PARTS.items()}
+        self._keep(round_, found if checkpoint is None else {**found, CHECKPOINT: checkpoint})
+
+    def _seal_base(self) -> None:
+        """Save the checksums of the present base data."""
+        self._db.run("DELETE FROM checksums WHERE round IS NULL")
+        self._keep(None, {part: sha256_of(self._db.rows(sql)) for part, sql in BASE_PARTS.items()})
+
+    def _seal_legacy(self) -> None:
+        """Save checksums of the rounds that an older genenv committed, from their present rows."""
+        sql = "SELECT number FROM rounds WHERE number NOT IN (SELECT round FROM checksums WHERE round > -1)"
+        for row in self._db.rows(sql):
+            self._seal_round(row["number"], None)
+        self._seal_base()
+
+    def _keep(self, round_: int | None, found: Mapping[str, bytes]) -> None:
+        sql = "INSERT INTO checksums (round, part, sha256) VALUES (?, ?, ?)"
+        for part, sha256 in found.items():
+            self._db.run(sql, (round_, part, sha256))
+
+    def _changed(self, *, whole: bool, also: Collection[str]) -> Iterator[str]:
+        """Yield the parts that do not match their checksums; see `damage`."""
+        numbers = self.rounds()
+        legacy_until = self.identity().legacy_until
+        if not self.has_checksums():
+            if numbers and numbers[-1] > legacy_until:
+                yield "all checksums"
+            return
+        kept: dict[tuple[int | None, str], bytes] = {
+            (row["round"], row["part"]): row["sha256"]
+            for row in self._db.rows("SELECT round, part, sha256 FROM checksums")
+        }
+        for part, sql in BASE_PARTS.items():
+            if not self._fits(sql, (), kept.get((None, part))):
+                yield {"run": "the run's own row"}.get(part, part)
+        gone = {round_ for round_, _ in kept if round_ is not None} - set(numbers)
+        yield from (f"round {number}, which is missing" for number in sorted(gone))
+        for number in numbers:
+            parts = ROUND_PARTS if whole or number in numbers[-NEWEST:] else {*RESUMED_PARTS, *also}
+            for part in (one for one in ROUND_PARTS if one in parts):
+                if not self._fits(ROUND_PARTS[part], (number,), kept.get((number, part))):
+                    yield f"round {number} itself" if part == "rounds" else f"{part} of round {number}"
+
+    def _broken(self, *, whole: bool) -> list[str]:
+        """Return the errors that SQLite's integrity check finds, including those in indices; see `damage`."""
+        checks = [f"PRAGMA integrity_check({table})" for table in _LOOKED_UP]
+        try:
+            found = {
+                str(row[0]).splitlines()[-1]: None
+                for check in (["PRAGMA integrity_check"] if whole else checks)
+                for row in self._db.rows(check)
+            }
+        except DataError as error:
+            return [str(error)]
+        return [text for text in found if text != "ok"]
+
+    def _fits(self, sql: str, values: tuple[int, ...], kept: bytes | None) -> bool:
+        try:
+            return sha256_of(self._db.rows(sql, values)) == kept
+        except DataError:  # a page or a text that SQLite cannot read
+            return False
 
 
 # Everything below runs inside one transaction of `PoolStore`.
