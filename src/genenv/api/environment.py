@@ -26,8 +26,7 @@ from genenv.threads import run_with_own_loop
 from genenv.tools.bundle import as_typed
 from genenv.tools.generate.make_bundle import Wanted, make, warnings
 from genenv.tools.generate.training_config import TRAINING, USUAL_CALLS
-from genenv.tools.generate.written_tasks import Writer
-from genenv.tools.language.model_wordings import Added, write_wordings
+from genenv.tools.language.model_wordings import Added, Writer, write_wordings
 from genenv.tools.language.model_wordings import Wanted as Wording
 from genenv.tools.worlds.limits import USUAL, Limits
 from genenv.tools.worlds.openapi.service import Service

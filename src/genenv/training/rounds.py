@@ -9,7 +9,7 @@ ahead too, so a `Produced` round holds everything that its commit needs.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -51,7 +51,7 @@ from genenv.types import (
 T = TypeVar("T")
 
 
-Warmup = Callable[[Sequence[Seed], Sequence[Task], Reporter], Awaitable[Mapping[str, float]]]
+Warmup = Callable[[Sequence[Seed], Sequence[Task], Reporter], Coroutine[Any, Any, Mapping[str, float]]]
 """Prepares the policies for co-evolution: trains them on base data and returns the metrics of round 0."""
 
 
