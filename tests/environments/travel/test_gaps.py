@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from genenv.environments.travel import build
+from genenv.environments.travel import environment as travel
 from genenv.environments.travel.check import judge, random_replies
 from genenv.environments.travel.database import Database, clear
 from genenv.environments.travel.environment import Travel
@@ -90,9 +90,9 @@ def test_a_budget_is_loose_where_the_agent_has_nothing_to_pay():
         days=3, limits=0, slack="tight", people=1, origin="A", destination="B", start=1, query="q" * 9
     )
     for budget, slack in ((100, "tight"), (101, "loose")):
-        found = build._wrong_budget(spec.model_copy(update={"budget": budget, "slack": slack}), 100.0, 100.0)
+        found = travel._wrong_budget(spec.model_copy(update={"budget": budget, "slack": slack}), 100.0, 100.0)
         assert found is None
-    wrong = build._wrong_budget(spec.model_copy(update={"budget": 150}), 100.0, 100.0)
+    wrong = travel._wrong_budget(spec.model_copy(update={"budget": 150}), 100.0, 100.0)
     assert wrong is not None
     assert "is loose, not tight" in wrong.explanation
 
