@@ -185,7 +185,7 @@ def measured_runs(sweep: Path, attempts: int, most: float) -> tuple[list[tuple[R
     """
     if attempts < 1:
         raise UsageError(f"--attempts is {attempts}, but must be at least 1")
-    cells = [cell for cell in Grid.open(sweep).cells() if (cell.path / "config.toml").is_file()]
+    cells = [cell for cell in Grid.open(sweep.resolve()).cells() if (cell.path / "config.toml").is_file()]
     runs = [one for cell in cells if (one := read(cell.path, cell.variant, cell.seed, most)) is not None]
     if not runs:
         raise UsageError(f"no run of {sweep} is finished, or took so many steps")
