@@ -59,6 +59,13 @@ def test_prose_is_wrapped(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [*CLAIMS, *APPENDIX], ids=lambda page: str(page.relative_to(RESULTS)))
+def test_no_section_stands_twice(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    sections = re.findall(r"^## .*", text, re.MULTILINE)
+    assert len(sections) == len(set(sections))
+
+
+@pytest.mark.parametrize("page", [*CLAIMS, *APPENDIX], ids=lambda page: str(page.relative_to(RESULTS)))
 def test_all_rows_of_a_table_have_as_many_cells_as_its_head(page: Path) -> None:
     wrong, cells = list[str](), 0
     for line in page.read_text(encoding="utf-8").splitlines():
