@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable
-from itertools import groupby
 
 from pydantic.fields import FieldInfo
 
@@ -68,8 +67,10 @@ def render_reference() -> str:
         pair for pair in all_settings(environment_names()[0]) if not pair[0].startswith(of_environments)
     ]
     parts = [_INTRODUCTION, _presets()]
-    for section, pairs in groupby(common, key=lambda pair: pair[0].rpartition(".")[0]):
-        parts.append(_section(section, pairs))
+    by_section: dict[str, list[tuple[str, FieldInfo]]] = {}
+    for pair in common:
+        by_section.setdefault(pair[0].rpartition(".")[0], []).append(pair)
+    parts += [_section(section, pairs) for section, pairs in by_section.items()]
     own = [(f"agents.NAME.{key}", field) for key, field in _of_named_agents()]
     parts.append(f"## `[agents.NAME]`\n\n{_SEVERAL}\n\n{_rows(own)}")
     of_others = ("openenv:http://HOST:PORT", _TASKSETS, _GAMES)
