@@ -32,7 +32,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean, median_low
 
@@ -46,7 +46,7 @@ from genenv.errors import GenenvError, UsageError
 from genenv.research.sweeps.grid import Grid
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
-from genenv.statistics import RESAMPLES, holm, mean_interval, p_value, p_word
+from genenv.statistics import RESAMPLES, Contrast, difference, p_word, with_holm
 from genenv.training.opening import build_players
 from genenv.types import Group
 
@@ -297,28 +297,24 @@ def print_contrasts(runs: Sequence[tuple[Run, Measured]], contrasts: Sequence[st
     print("\n| contrast | by | difference (95% CI; p after Holm) | seeds |\n|---|---|---|---|")
     for part in ("named", "uniform"):
         by_seed = {(run.variant, run.seed): float(getattr(found, part)) for run, found in runs}
-        rows = list[tuple[str, tuple[float, float, float], int]]()
+        rows = list[Contrast]()
         for contrast in contrasts:
             one, _, other = contrast.partition(":")
             seeds = [seed for variant, seed in by_seed if variant == one and (other, seed) in by_seed]
             if not seeds:
                 raise SystemExit(f"--contrast {contrast}: no seed has finished runs of both variants")
-            differences = [by_seed[one, seed] - by_seed[other, seed] for seed in seeds]
-            rows.append((contrast, mean_interval(differences), len(seeds)))
-        p_values = [p_of_interval(interval, seeds) for _, interval, seeds in rows]
-        for (contrast, (value, low, high), seeds), p in zip(rows, holm(p_values), strict=True):
-            shown = f"{100 * value:+.1f} ({100 * low:.1f} to {100 * high:.1f}; {p_word(p)})"
-            print(f"| {contrast} | {part} | {shown} | {seeds} |")
-
-
-def p_of_interval(interval: tuple[float, float, float], seeds: int) -> float:
-    """Return the p-value of a mean over seeds, from its t interval; NaN for one seed."""
-    from scipy import special
-
-    value, low, high = interval
-    if seeds < 2:
-        return math.nan
-    return p_value(value, (high - low) / 2 / float(special.stdtrit(seeds - 1, 0.975)), seeds - 1)
+            found = difference(
+                *(np.array([[by_seed[name, seed]] for seed in seeds]) for name in (one, other))
+            )
+            if len(seeds) == 1:  # its interval would be over tasks
+                found = replace(found, low=math.nan, high=math.nan)
+            rows.append(Contrast(one, other, found, found.p))
+        for row in with_holm(rows):
+            value, low, high = (
+                100 * end for end in (row.difference.value, row.difference.low, row.difference.high)
+            )
+            shown = f"{value:+.1f} ({low:.1f} to {high:.1f}; {p_word(row.adjusted)})"
+            print(f"| {row.one}:{row.other} | {part} | {shown} | {row.difference.seeds} |")
 
 
 def interval_text(strata: Sequence[Sequence[float]]) -> str:

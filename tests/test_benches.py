@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import random
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import scripted_genenv
@@ -433,3 +435,43 @@ def test_sessions_of_python_are_executed_with_limits(tmp_path, monkeypatch):
         parameters = env.parameters(depth=depth, size=3, kind="int")
         value = made(env.drawn(parameters, env.seeds()[0], random.Random(depth)).code)
         assert value.lstrip("-").isdigit() or value == "execution"  # a list of numbers and letters
+
+
+def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    interquartile_mean = bench("control", monkeypatch).interquartile_mean
+    value, low, high = interquartile_mean([[0.0, 0.4, 0.5, 0.6, 1.0]])  # one of five at each end
+    assert value == pytest.approx(0.5)
+    assert 0.0 <= low < 0.5 < high <= 1.0
+    assert interquartile_mean([[0.0, 0.4], [0.6, 9.0]])[0] == pytest.approx(0.5)
+    assert interquartile_mean([[0.3] * 10])[1:] == pytest.approx((0.3, 0.3))
+    assert all(map(math.isnan, interquartile_mean([[0.3], [0.5]])[1:]))
+
+
+def test_runs_are_drawn_again_within_their_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal runs of two environments have no spread, though the environments differ."""
+    interquartile_mean = bench("control", monkeypatch).interquartile_mean
+    assert interquartile_mean([[0.2] * 4, [0.8] * 4]) == pytest.approx((0.5, 0.5, 0.5))
+
+
+def test_the_intervals_of_interquartile_means_cover_the_truth_about_as_often_as_they_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    interquartile_mean = bench("control", monkeypatch).interquartile_mean
+    rng = np.random.default_rng(1)
+    runs = rng.normal(0.5, 0.1, (200, 10))
+    covered = [low <= 0.5 <= high for _, low, high in (interquartile_mean([run.tolist()]) for run in runs)]
+    assert 0.85 < sum(covered) / len(covered) < 0.99
+
+
+def test_the_worst_levels_are_ranked_by_other_rollouts_than_they_are_measured_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worst_mean = bench("control", monkeypatch).worst_mean
+    ranked_by = [0.9, 0.1, 0.5, 0.0, 1.0, 0.8, 0.7, 0.9, 1.0, 0.6]
+    scores = [1.0, 0.4, 0.5, 0.2, 1.0, 0.8, 0.7, 0.9, 1.0, 0.0]
+    assert worst_mean(ranked_by, scores, 0.1) == pytest.approx(0.2)
+    assert worst_mean(ranked_by, scores, 0.25) == pytest.approx(0.3)  # two of ten
+    assert worst_mean(ranked_by, scores, 0.01) == pytest.approx(0.2)  # at least one
+    assert worst_mean(ranked_by, scores, 1.0) == pytest.approx(0.65)
+    with pytest.raises(ValueError, match="1 and 2 levels"):
+        worst_mean([0.1], [0.1, 0.2], 0.1)

@@ -33,8 +33,6 @@ from genenv.statistics import (
 
 BENCH = Path(__file__).parents[1] / "bench"
 interval_size = SimpleNamespace(**runpy.run_path(str(BENCH / "interval_size.py")))
-control = SimpleNamespace(**runpy.run_path(str(BENCH / "control.py")))
-interquartile_mean, worst_mean = control.interquartile_mean, control.worst_mean
 
 
 def pairs(seed: int, seeds: int, *, gain: float = 0.0, tasks: int = 100) -> Iterator[Difference]:
@@ -318,35 +316,3 @@ def test_groups_keep_the_order_in_which_they_come() -> None:
     groups = [{"k": "b"}, {"k": "a"}, {}, {"k": "b"}]
     figures = by_group(groups, "k", lambda at, label: rate("r", [float(i) for i in at if i < 2], group=label))
     assert [(f.group, f.items) for f in figures] == [("k=b", 1), ("k=a", 1)]
-
-
-def test_the_interquartile_mean_leaves_out_a_quarter_at_each_end() -> None:
-    value, low, high = interquartile_mean([[0.0, 0.4, 0.5, 0.6, 1.0]])  # one of five at each end
-    assert value == pytest.approx(0.5)
-    assert 0.0 <= low < 0.5 < high <= 1.0
-    assert interquartile_mean([[0.0, 0.4], [0.6, 9.0]])[0] == pytest.approx(0.5)
-    assert interquartile_mean([[0.3] * 10])[1:] == pytest.approx((0.3, 0.3))
-    assert all(map(math.isnan, interquartile_mean([[0.3], [0.5]])[1:]))
-
-
-def test_runs_are_drawn_again_within_their_environment() -> None:
-    """Equal runs of two environments have no spread, though the environments differ."""
-    assert interquartile_mean([[0.2] * 4, [0.8] * 4]) == pytest.approx((0.5, 0.5, 0.5))
-
-
-def test_the_intervals_of_interquartile_means_cover_the_truth_about_as_often_as_they_say() -> None:
-    rng = np.random.default_rng(1)
-    runs = rng.normal(0.5, 0.1, (200, 10))
-    covered = [low <= 0.5 <= high for _, low, high in (interquartile_mean([run.tolist()]) for run in runs)]
-    assert 0.85 < sum(covered) / len(covered) < 0.99
-
-
-def test_the_worst_levels_are_ranked_by_other_rollouts_than_they_are_measured_by() -> None:
-    ranked_by = [0.9, 0.1, 0.5, 0.0, 1.0, 0.8, 0.7, 0.9, 1.0, 0.6]
-    scores = [1.0, 0.4, 0.5, 0.2, 1.0, 0.8, 0.7, 0.9, 1.0, 0.0]
-    assert worst_mean(ranked_by, scores, 0.1) == pytest.approx(0.2)
-    assert worst_mean(ranked_by, scores, 0.25) == pytest.approx(0.3)  # two of ten
-    assert worst_mean(ranked_by, scores, 0.01) == pytest.approx(0.2)  # at least one
-    assert worst_mean(ranked_by, scores, 1.0) == pytest.approx(0.65)
-    with pytest.raises(ValueError, match="1 and 2 levels"):
-        worst_mean([0.1], [0.1, 0.2], 0.1)

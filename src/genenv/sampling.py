@@ -1,4 +1,4 @@
-"""Sampling requests, completions and parameters, and the protocol of samplers.
+"""Sampling requests, completions and parameters, protocol of samplers, and batches of waiting requests.
 
 A parameter that you add to `SamplingParams` and `SamplingFields` is also added to requests, settings, both
 servers and all clients. Only the code that draws tokens must implement it.

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from genenv.environments import environment_config, environment_names, load_envi
 from genenv.errors import UsageError
 from genenv.evaluation.config import evaluation_settings
 from genenv.settings import allowed
+from genenv.training.opening import check_models
 from genenv.types import Json, JsonObject
 
 ROOT = Path(__file__).parents[2]
@@ -492,3 +494,17 @@ def test_other_values_are_checked_like_those_of_a_file() -> None:
         with_values(config, {"policy.vllm.tries": 0})
     with pytest.raises(UsageError, match="section 'simulator': source is 'file', so file must name one"):
         with_values(config, {"simulator.source": "file"})
+
+
+@pytest.mark.parametrize("source", ["variation", "model"])
+def test_a_model_that_no_policy_uses_is_not_asked_for(tmp_path: Path, source: str) -> None:
+    file = tmp_path / "one.toml"
+    file.write_text(
+        f'[simulator]\nsource = "{source}"\n[policy]\nmodel = "nobody/has-it"\n'
+        '[agents.one]\nbackend = "scripted"\n[agents.two]\nbackend = "scripted"\n',
+        encoding="utf-8",
+    )
+    config = load_config(file)
+    assert config.learns_here is (source == "model")
+    with pytest.raises(UsageError, match="nobody/has-it") if config.learns_here else nullcontext():
+        check_models(config)

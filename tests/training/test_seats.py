@@ -253,6 +253,16 @@ def train(out: Path, *more: str, text: str = TWO) -> str:
     return succeeds("train", file, *words, "--out", out).stderr
 
 
+@pytest.mark.parametrize("more", [[], ["shift.round=2", "shift.environment={persons=[4,4]}"]])
+def test_the_first_seat_alone_is_offered_tools(tmp_path: Path, more: list[str]) -> None:
+    file = tmp_path / "two.toml"
+    file.write_text(TWO, encoding="utf-8")
+    assert load_config(file, more).offered_tools == ["seeker"]
+    by_code = TWO.replace('"seeker"', '"code"').replace("[agents.seeker]", "")
+    file.write_text(by_code, encoding="utf-8")
+    assert load_config(file, more).offered_tools == []
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "whole"

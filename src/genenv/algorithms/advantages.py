@@ -219,8 +219,6 @@ def team_advantages(own_G: Sequence[float], team_G: Sequence[float], name: str, 
     Raises:
         UsageError: as `group_advantages`.
     """
-    if not weight:
-        return group_advantages(own_G, name)
     own, team = group_advantages(own_G, name), group_advantages(team_G, name)
     return [(1 - weight) * mine + weight * ours for mine, ours in zip(own, team, strict=True)]
 

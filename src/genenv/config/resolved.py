@@ -101,12 +101,27 @@ def with_values(section: _Section, values: Mapping[str, object], prefix: str = "
     for name, changes in inside.items():
         if isinstance(old := new[name], BaseModel):
             new[name] = with_values(old, changes, f"{prefix}{name}.")
-        elif name == "agents":
+        elif _holds_sections(old):
             named = dict(cast(Mapping[str, BaseModel], old))
-            for key, value in changes.items():
-                agent, _, rest = key.partition(".")
-                named[agent] = with_values(named[agent], {rest: value}, f"{prefix}{name}.{agent}.")
+            for part, own in _by_part(changes).items():
+                named[part] = with_values(named[part], own, f"{prefix}{name}.{part}.")
             new[name] = named
         else:
             new[name] = changes[""] if "" in changes else {**cast(Mapping[str, object], old), **changes}
     return validated(type(section), new, prefix) if values else section
+
+
+def _holds_sections(value: object) -> bool:
+    """Return whether a value has sections by name, as `agents` has."""
+    return isinstance(value, Mapping) and any(
+        isinstance(one, BaseModel) for one in cast(Mapping[str, object], value).values()
+    )
+
+
+def _by_part(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    """Return values by the first part of their dotted keys, and by the rest."""
+    found: dict[str, dict[str, object]] = {}
+    for key, value in values.items():
+        part, _, rest = key.partition(".")
+        found.setdefault(part, {})[rest] = value
+    return found

@@ -265,16 +265,13 @@ class RunConfig(Settings, frozen=True):
                     f"agents.{name}.endpoint says how requests are sent, but to no model: set "
                     f"agents.{name}.address, or leave it out"
                 )
-        here = [agent for agent in self.population.values() if getattr(agent, "address", None) is None]
-        if not here and self.simulator.source != "model":
+        backends = {policy.backend for policy in self.policies.values()}
+        if backends == {BEHIND_ENDPOINT}:
             raise ValueError(
                 "all agents are models behind endpoints and the simulator is no model, so nothing could be "
                 "trained: leave out agents.NAME.address of one of them"
             )
-        backends = {getattr(agent, "backend", None) or self.policy.backend for agent in here}
-        backends |= {self.policy.backend} if self.simulator.source == "model" else set()
-        mixed = len(here) < len(self.population) or len(backends) > 1
-        if self.run.staleness and mixed:
+        if self.run.staleness and len(backends) > 1:
             raise ValueError(
                 "rounds in flight need all agents on one backend: set run.staleness to 0, or leave out "
                 "agents.NAME.backend and agents.NAME.address"
@@ -317,7 +314,7 @@ class RunConfig(Settings, frozen=True):
                     f"{where}.team_weight is {agent.team_weight:g}, but there is no team: give two or more "
                     "seats to agents in environment.seats, or set it to 0"
                 )
-            if not getattr(agent, "train", True):
+            if isinstance(agent, NamedAgentConfig) and not agent.train:
                 raise ValueError(f"{where}.team_weight is {agent.team_weight:g}, but {name} is not trained")
             if agent.algorithm in ("ppo", "sft", "rft"):
                 raise ValueError(
@@ -381,6 +378,15 @@ class RunConfig(Settings, frozen=True):
         order = [seat for seat in there if given.get(seat, CODE) != CODE]
         return {seat: given[seat] for seat in sorted(order, key=lambda seat: not agents[given[seat]].train)}
 
+    @property
+    def offered_tools(self) -> Sequence[str]:
+        """The agents that are offered the tools of tasks: of the first seat, or all without seats."""
+        seated = self.seated
+        if not seated:
+            return list(self.population)
+        first = environment_seats(self.environment.name, self.environment.settings)[0]
+        return [seated[first]] if first in seated else []
+
     def policy_of(self, agent: str) -> PolicyConfig:
         """Return the settings of an agent's policy: its own backend and base model, and `[policy]` otherwise.
 
@@ -397,8 +403,13 @@ class RunConfig(Settings, frozen=True):
     @property
     def learns_here(self) -> bool:
         """Return whether any language model learns on this machine."""
-        policies = [self.policy, *(self.policy_of(name) for name in self.agents)]
-        return any(policy.learns_here for policy in policies)
+        return any(policy.learns_here for policy in self.policies.values())
+
+    @property
+    def policies(self) -> dict[str, PolicyConfig]:
+        """The settings of each policy: of the agents by name, and of a simulator that is a model."""
+        own = {name: self.policy_of(name) for name in self.population}
+        return own | ({"simulator": self.policy} if self.simulator.source == "model" else {})
 
     def agent_named(self, name: str) -> str:
         """Return the name of an agent of the run. `agent` also stands for the only one, whatever its name.

@@ -212,7 +212,7 @@ def chooser_class(name: str) -> object:
 
 
 def checked_choice(chosen: Sequence[Seed], n: int, name: str) -> list[Seed]:
-    """Return the choice of a user-defined chooser as a list, after checking it.
+    """Return the choice of a chooser as a list, after checking it.
 
     Raises:
         UsageError: the choice is not n different seeds.

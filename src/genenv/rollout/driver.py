@@ -100,7 +100,6 @@ class _Conversation:
     sampling: Sampling
     name: str
     max_turns: int = 1
-    tools: Sequence[JsonObject] = ()
     possible: Callable[[], Sequence[str]] = tuple
     """Returns the possible next replies. Empty: any reply."""
     itself: Conversation = field(default_factory=Conversation)
@@ -111,12 +110,12 @@ class _Conversation:
     choices: list[Choices] = field(default_factory=list)
     replies: list[str] = field(default_factory=list)
     """The agent's replies, as the environment receives them and the checker reads them."""
-    messages: list[Message] = field(default_factory=list)
-    """All messages after the prompt."""
     turns: list[tuple[int, int, int]] = field(default_factory=list)
     """For each turn: start of its prompt, end of its prompt, end of its reply."""
     left_out: list[LeftOut] = field(default_factory=list)
     prompt_tokens: int = 0
+    prompt_messages: int = 0
+    """How many messages are the prompt, and so do not belong to the trace."""
     own_prompt: bool = False
     """Whether the prompt is not `task.messages`, and so belongs to the messages of the trace."""
     episode: Episode | None = None
@@ -125,7 +124,7 @@ class _Conversation:
         """Know what an episode offers, and return it."""
         self.episode = episode
         self.max_turns = episode.max_turns
-        self.tools = tools_of(episode)
+        self.itself.tools = tools_of(episode)
         self.possible = functools.partial(choices_of, episode)
         return episode
 
@@ -136,15 +135,14 @@ class _Conversation:
         after = self.replies[-1] if self.replies else ""
         if self.replies:
             self._leave_out(messages[0].role)
+        elif not self.own_prompt:
+            self.prompt_messages = len(messages)
         self.itself.messages += messages
-        self.itself.tools = self.tools
-        begin = len(self.token_ids)
-        rendered = self.sampler.render(messages, first=not self.replies, tools=self.tools, after=after)
+        begin, tools = len(self.token_ids), self.itself.tools
+        rendered = self.sampler.render(messages, first=not self.replies, tools=tools, after=after)
         if self.replies and [*rendered[:1]] == self.token_ids[-1:]:
             rendered = rendered[1:]  # what ended the reply begins the next message, as `<|user|>` of GLM does
         self._append(rendered, [0.0] * len(rendered), forced=range(len(rendered)))
-        if self.replies or self.own_prompt:
-            self.messages += messages
         if not self.replies:
             self.prompt_tokens = len(self.token_ids)
         prompt = self._seen()
@@ -171,8 +169,7 @@ class _Conversation:
         self._append(completion.token_ids, completion.logprobs, forced=completion.forced)
         self.turns.append((begin, asked, len(self.token_ids)))
         self.replies.append(self._answer(completion))
-        self.messages.append(Message(role="assistant", content=self.replies[-1]))
-        self.itself.messages.append(self.messages[-1])
+        self.itself.messages.append(Message(role="assistant", content=self.replies[-1]))
         if not completion.finished:
             raise EpisodeOver(StopReason.LENGTH)
         return self.replies[-1]
@@ -202,7 +199,8 @@ class _Conversation:
         answer = answer_of(
             completion.text, opened=bool(self.sampler.end_of_thought), finished=completion.finished
         )
-        return normalize_tool_calls(answer, self.tools) if self.tools else answer
+        tools = self.itself.tools
+        return normalize_tool_calls(answer, tools) if tools else answer
 
     def _append(self, ids: Sequence[int], logprobs: Sequence[float], *, forced: Container[int]) -> None:
         self.token_ids += ids
@@ -356,7 +354,7 @@ def _trace(conversation: _Conversation, task: Task, reason: StopReason, verdict:
         sampled=tuple(conversation.sampled),
         logprobs=tuple(conversation.logprobs),
         prompt_tokens=conversation.prompt_tokens,
-        messages=tuple(conversation.messages),
+        messages=tuple(conversation.itself.messages[conversation.prompt_messages :]),
         reward=verdict.reward,
         success=verdict.success,
         explanation=verdict.explanation,
@@ -431,7 +429,7 @@ class _Table:
         for seat, conversation in self.conversations.items():
             _ = conversation.begin(episode)
             if seat != self.episode.seats[0]:
-                conversation.tools, conversation.own_prompt = (), True
+                conversation.itself.tools, conversation.own_prompt = (), True
         return self
 
     async def run(self, ask: Ask) -> None:

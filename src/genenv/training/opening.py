@@ -71,10 +71,11 @@ def check_models(config: RunConfig) -> None:
     Raises:
         UsageError: a model does not exist. The message suggests the most similar name.
     """
-    policies = [config.policy, *(config.policy_of(agent) for agent in config.agents)]
-    names = {one.model: None for one in policies if one.learns_here}
-    if config.policy.learns_here and config.policy.simulator_model is not None:
-        names[config.policy.simulator_model] = None
+    names = dict.fromkeys(
+        one.simulator_model or one.model if name == "simulator" else one.model
+        for name, one in config.policies.items()
+        if one.learns_here
+    )
     if not names:
         return
     from genenv.backends.local import hub
@@ -392,10 +393,8 @@ def _opened(config: ResolvedConfig, folder: RunFolder, reporter: Reporter) -> Ge
             opened.callback(players.backend.end)
         if (settled := players.backend.settled) is not None:
             config = config.model_copy(update={"policy": settled})
-        first = config.seated.get(next(iter(getattr(env, "seats", ())), ""))  # alone is offered tools
-        for name, agent in players.agents.items():
-            if not config.seated or name == first:
-                _check_tools(env, agent.sampler, seed=config.run.seed)
+        for name in config.offered_tools:
+            _check_tools(env, players.agents[name].sampler, seed=config.run.seed)
         sinks = open_sinks(config.logging, folder.path, name=config.run.name, settings=as_tables(config))
         opened.callback(close_all, sinks)
         with staged(reporter, "building base tasks", items=len(env.seeds()), unit="tasks"):

@@ -169,8 +169,8 @@ class TaskPool:
             return None
         if self.config.curriculum.foretold_by == "likelihoods":
             return Probe()
-        by_attempts = self.config.curriculum.foretold_by == "attempts"
-        return (History if by_attempts else TextModel)(self.config.curriculum)
+        kind = History if self.config.curriculum.foretold_by == "attempts" else TextModel
+        return kind(self.config.curriculum)
 
     @property
     def compared_rounds(self) -> int:
@@ -217,8 +217,8 @@ class TaskPool:
         if most is not None:
             wanted = min(wanted, most)
         elif config.curriculum.candidates > 1:
-            most = len(self.seeds) if config.simulator.per_seed else wanted * config.curriculum.candidates
-            wanted = max(wanted, min(wanted * config.curriculum.candidates, most))
+            many = wanted * config.curriculum.candidates
+            wanted = max(wanted, min(many, len(self.seeds))) if config.simulator.per_seed else many
         rng = generator(self.seed, purpose, number)
         curriculum = in_round(config.curriculum, number, config.run.rounds)
         seeds, agents = list[Seed](), list[str]()

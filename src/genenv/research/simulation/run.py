@@ -24,7 +24,6 @@ from genenv.files import write_csv, write_whole
 from genenv.research.simulation.learner import Floats, LabConfig
 from genenv.research.simulation.simulated_run import ARMS, Curve, SimulatedRun, chosen
 from genenv.types import Json, JsonObject
-from genenv.viewer.frozen import chart_page, line_chart
 
 _CHUNK = 20
 """Seeds per work item of a process, which simulates all arms of these seeds."""
@@ -243,6 +242,8 @@ def write_page(folder: Path, results: Mapping[str, ArmRuns], config: LabConfig) 
 
 def render(results: Mapping[str, ArmRuns], config: LabConfig) -> str:
     """Return the page as HTML."""
+    from genenv.viewer.frozen import chart_page  # takes a while to load
+
     return chart_page(
         "genenv.research",
         "lab.html",
@@ -270,6 +271,8 @@ def _charts(results: Mapping[str, ArmRuns]) -> list[JsonObject]:
 
 def _chart(title: str, results: Mapping[str, ArmRuns]) -> JsonObject | None:
     """Return mean held-out success by round with its 95% interval, the best arm first."""
+    from genenv.viewer.frozen import line_chart  # takes a while to load
+
     lines = dict[str, dict[float, tuple[float, float, float]]]()
     for arm in sorted(results, key=lambda name: -float(results[name].final().mean())):
         own = results[arm]

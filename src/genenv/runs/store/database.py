@@ -134,7 +134,11 @@ class Database:
 
     @contextmanager
     def transaction(self, begin: str = "BEGIN IMMEDIATE") -> Generator[None]:
-        """Apply all writes in the block atomically."""
+        """Apply all writes in the block atomically.
+
+        Args:
+            begin: the statement that opens it; `BEGIN` where nothing is written.
+        """
         self.run(begin)
         try:
             yield
