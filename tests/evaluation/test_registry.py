@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 
 import pytest
 
+from genenv.chat.assistant import Talk
 from genenv.config.run import parse_config
 from genenv.config.variants import with_variant
 from genenv.environments import environment_config
 from genenv.errors import UsageError, spelled
 from genenv.evaluation.base import Benchmark, Grade, Item, PlainBenchmark
 from genenv.evaluation.config import BENCHMARKS, OTHERS, benchmark_class, load_evaluation_config
+from genenv.evaluation.data import DataFolder
+from genenv.types import Json
 from typed import run
 
 MEMBERS = {name for name in vars(Benchmark) if not name.startswith("_")} | set(Benchmark.__annotations__)
@@ -37,8 +41,17 @@ def test_all_are_the_five_benchmarks_of_the_field() -> None:
 
 def test_items_that_do_not_fit_count_as_0_in_every_measure() -> None:
     class Plain(PlainBenchmark):
-        pass
+        def load(self, data: DataFolder, split: str) -> Sequence[Item]:
+            raise NotImplementedError
 
+        async def attempt(self, item: Item, talk: Talk) -> Json:
+            raise NotImplementedError
+
+        def grade(self, item: Item, answer: Json) -> Grade:
+            raise NotImplementedError
+
+    with pytest.raises(TypeError, match="abstract"):
+        PlainBenchmark()  # type: ignore[abstract]
     plain = Plain()
     items = [Item(id=str(n), groups={}, data=None) for n in range(4)]
     right = Grade(score=1.0, explanation="", measures={"f1": 1.0})

@@ -81,7 +81,11 @@ def environment_seats(name: str, settings: BaseModel | None = None) -> tuple[str
     if (by_settings := getattr(made, "seats_by", None)) is not None:
         return () if settings is None else tuple(by_settings(settings))
     of_place = getattr(made, "seats_of", None)
-    return tuple(getattr(made, "seats", ()) if of_place is None else of_place(_kind_and_place(name)[1]))
+    return tuple(
+        getattr(made, "seats", ())
+        if of_place is None
+        else of_place(_kind_and_place(environment_name(name))[1])
+    )
 
 
 def code_plays_seats(name: str) -> bool:
@@ -124,8 +128,9 @@ def _class_of(name: str) -> object:
     Raises:
         UsageError: there is no such environment.
     """
-    kind, _ = _kind_and_place(environment_name(name))
-    return _environment_class(environment_name(name)) if kind is None else load(_KINDS[kind])
+    name = environment_name(name)
+    kind, _ = _kind_and_place(name)
+    return _environment_class(name) if kind is None else load(_KINDS[kind])
 
 
 def _kind_and_place(name: str) -> tuple[str | None, str]:

@@ -6,6 +6,7 @@ grade depends only on item and answer, so stored answers can be graded again wit
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -77,6 +78,7 @@ class Benchmark(Protocol):
         """
         return settings
 
+    @abstractmethod
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
         """Return the items of a split, in a fixed order.
 
@@ -89,6 +91,7 @@ class Benchmark(Protocol):
         """Return whether a rollout may have more than one turn. Default: it has one."""
         return False
 
+    @abstractmethod
     async def attempt(self, item: Item, talk: Talk) -> Json:
         """Roll out one item and return the answer that `grade` needs, as small JSON.
 
@@ -99,6 +102,7 @@ class Benchmark(Protocol):
         """
         ...
 
+    @abstractmethod
     def grade(self, item: Item, answer: Json) -> Grade:
         """Grade an answer. This is a pure function that never raises, whatever the model wrote."""
         ...
@@ -107,6 +111,7 @@ class Benchmark(Protocol):
         """Return the grade of an item that does not fit into the model's context window. Default: 0."""
         return Grade(score=0.0, explanation=reason)
 
+    @abstractmethod
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
         """Return the benchmark's figures: the headline first, then those of its groups."""
         ...

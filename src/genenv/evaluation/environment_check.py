@@ -281,28 +281,27 @@ def _uninformed(env: Environment, tasks: Sequence[Task], seed: int, pace: Pace) 
 
 def _by_code(env: Environment, tasks: Sequence[Task], pace: Pace) -> Iterator[Finding]:
     """Check that code can play all seats, and that its episodes end before the limit on replies."""
-    cut: list[Task] = []
-    played: list[Task] = []
+    ends: list[int | None] = []
+    """For each episode: the limit that cut it off, or None."""
 
     def fails(task: Task) -> str:
-        played.append(task)
+        ends.append(None)
         episode = cast(SeatedEpisode, env.episode(task))
         try:
             asyncio.run(episode.play_seats({}))
         except OutOfTurns:
-            cut.append(task)
+            ends[-1] = episode.max_turns
         except RolloutError as error:
             return str(error)
         return ""
 
     found = _all(_SEATS, tasks, fails, pace)
     yield found if found.state == GOOD else replace(found, state=POOR)  # agents may have all seats
-    if cut:
-        limit = cast(SeatedEpisode, env.episode(cut[0])).max_turns
+    if limits := [limit for limit in ends if limit is not None]:
         yield Finding(
             what=_ENDS,
             state=POOR,
-            seen=f"{_share(len(cut), len(played))} are cut off after {counted(limit, 'turn')} of a seat",
+            seen=f"{_share(len(limits), len(ends))} are cut off after {counted(limits[0], 'turn')} of a seat",
         )
 
 

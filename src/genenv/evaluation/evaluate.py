@@ -166,8 +166,7 @@ def read_files(request: Request, config: EvaluationConfig) -> list[str]:
     names = check(request)
     folder = DataFolder.from_environment(request.data, allow_changed=request.changed_data)
     for name in names:
-        benchmark = benchmark_class(name)(config.benchmarks[name])
-        benchmark.load(folder.fresh(), _split(benchmark, request.split))
+        _prepare(name, request, config, folder, len(names))
     return names
 
 

@@ -264,6 +264,18 @@ def test_a_system_of_ones_own_is_named_by_its_class() -> None:
     assert env.check(task, task.oracle).success
 
 
+class Levels(Pendulum):
+    """Its first state is the level; its numbers are not whole."""
+
+    start_is_level = True
+
+
+def test_demonstrations_solve_levels_whose_numbers_are_not_whole() -> None:
+    own = Control(ControlConfig(system=f"{__name__}:Levels", held_out_tasks=3))
+    assert any(one % 1 for task in own.held_out() for one in cast("list[float]", task.spec["start"]))
+    assert all(own.check(task, task.oracle).success for task in own.held_out())
+
+
 @pytest.mark.long
 def test_the_environment_loads_neither_gymnasium_nor_torch() -> None:
     code = (

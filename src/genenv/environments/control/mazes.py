@@ -127,7 +127,7 @@ def steps_from(rows: Rows, agent: Cell, direction: int) -> Mapping[Cell, int]:
     return found
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=64)
 def _searched(rows: Rows, first: Poses, *, way: int) -> Sequence[Poses]:
     """Return the poses at each number of steps, by breadth-first search over all poses of a step at once.
 
@@ -280,6 +280,7 @@ class Maze(System):
     dense = 0.9
     choices: ClassVar = (-1.0, 0.0, 1.0)
     start_is_level = True
+    whole = True
     random_tries = 0
     parameters: ClassVar = {
         "distance": Parameter(

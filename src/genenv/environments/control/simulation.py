@@ -56,7 +56,7 @@ class Level:
 
     def text(self) -> str:
         """Return the level as a line of JSON, from which `read` makes an equal one."""
-        whole = find_system(self.system).start_is_level  # a maze is shorter without ".0"
+        whole = find_system(self.system).whole  # a maze is shorter without ".0"
         start = [int(one) if whole else one for one in self.start]
         return json.dumps({"system": self.system, **self.physics, "start": start})
 
@@ -87,7 +87,7 @@ def advance(
 ) -> tuple[State, Number, Number]:
     """Take one step; return the new state, its steps in a row at the goal, and its quality."""
     state = system.step(state, xp.clip(action, -1.0, 1.0), physics, xp)
-    if not system.start_is_level:  # those are whole numbers
+    if not system.whole:
         state = tuple([xp.rint(one * GRID) / GRID for one in state])
     held = xp.where(system.reached(state, physics, xp), held + 1, 0)
     return state, held, system.quality(state, physics, xp)

@@ -83,6 +83,8 @@ class System(ABC):
     start_is_level: ClassVar[bool] = False
     """Whether the first state is the whole level, and the parameters only say how it was drawn. The policy
     network then does not see them, and tasks with equal parameters are not alike."""
+    whole: ClassVar[bool] = False
+    """Whether all numbers of a state are whole, so that they need no rounding and no decimals."""
     random_tries: ClassVar[int] = 4
     """A task that one of so many random trajectories solves is not among base and held-out tasks."""
     unsolved: ClassVar[str] = "none of the system's controllers does."

@@ -331,11 +331,10 @@ def _check_step(task: Task, replies: Sequence[str]) -> Verdict:
 
 def check_by_facts(task: Task, replies: Sequence[str], settings: HouseholdConfig) -> bool:
     """Grade a rollout in a second way: evaluate the PDDL goal on facts derived from the game's answers."""
-    game = game_of(task)
     if task.payload["mode"] == "single":
         return bool(replies) and nearer(task, read_command(replies[0]))
-    play = game.start()
-    return wins(game.world, (play.step(read_command(reply)) for reply in replies[: settings.max_turns]))
+    play = game_of(task).start()
+    return wins(play.game.world, (play.step(read_command(reply)) for reply in replies[: settings.max_turns]))
 
 
 def nearer(task: Task, command: str) -> bool:

@@ -4,6 +4,8 @@ A task has about ten characters, such as `4306>ruf=`: reverse 4306, increase eve
 first. The right reply is the value, `7`. Difficulty depends on the operations, their number, and the length
 of the text. A random digit is right in a tenth of all rollouts, so RL works without demonstrations: a
 transformer of two layers learns much in half a minute.
+
+This module has the settings, the operations, the spec with its grammar, the base data, and the environment.
 """
 
 from __future__ import annotations
