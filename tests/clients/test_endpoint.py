@@ -289,7 +289,7 @@ def test_a_limit_that_cannot_hold_is_one_sentence(server: Server) -> None:
 
 def test_an_address_that_is_none_is_one_sentence() -> None:
     for address in ("http://host/v1", "host#m", "#m", "http://[::1#m", "http://#m", "http://h:x#m"):
-        with pytest.raises(UsageError, match="openai:BASE_URL#MODEL"):
+        with pytest.raises(UsageError, match="is named BASE_URL#MODEL, such as"):
             EndpointAssistant(address, EndpointConfig(), SamplingConfig())
 
 

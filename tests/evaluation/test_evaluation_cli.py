@@ -103,7 +103,7 @@ def test_wrong_input_is_one_sentence(sums_data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("policy", "sentence"),
     [
-        ("openai:nonsense", "openai:BASE_URL#MODEL"),
+        ("openai:nonsense", "is named BASE_URL#MODEL, such as"),
         ("nowhere/run@3:agent", "nowhere/run holds no run"),
         ("./nothing", "there is no model folder ./nothing"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -312,6 +313,25 @@ def test_literal_and_long_texts_of_a_file_are_understood() -> None:
         "a": ['one ] " #', "two ] ' \" #", "three ]", "four"],
         "b": ["x", "y"],
     }
+
+
+def test_more_wordings_are_indented_as_those_before() -> None:
+    assert with_more('a = [\n\t"x",\n]\n', "a", ["y"]) == 'a = [\n\t"x",\n\t"y",\n]\n'
+    assert with_more("a = [\n]\n", "a", ["y"]) == 'a = [\n  "y",\n]\n'
+
+
+def test_a_file_that_is_no_toml_is_refused() -> None:
+    with pytest.raises(tomllib.TOMLDecodeError):
+        with_more("a = [", "a", ["y"])
+
+
+@pytest.mark.parametrize("tool", ["order", "é", "'", "a.b"])
+def test_a_name_that_is_a_common_word_takes_no_time(tool: str) -> None:
+    other = json.dumps([f"an {tool} [{n}] of {tool}" for n in range(2000)], ensure_ascii=False)
+    text = f"other = {other}\n{toml_key(tool)} = [\n  'x',\n]\n"
+    start = time.perf_counter()
+    assert tomllib.loads(with_more(text, tool, ["y"]))[tool] == ["x", "y"]
+    assert time.perf_counter() - start < 1.0
 
 
 def test_comments_without_end_take_no_time() -> None:

@@ -16,7 +16,8 @@ import pytest
 
 from bundles import EXAMPLES, call, ledger
 from genenv.errors import UsageError
-from genenv.tools.worlds.base import Outcome
+from genenv.tools.discover.asking import ObservedWorld
+from genenv.tools.worlds.base import LimitedWorld, Outcome
 from genenv.tools.worlds.python import PythonWorld
 
 
@@ -324,6 +325,8 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     text = "lines = (line for line in 'ab')\ndef take() -> str:\n    'Take one.'\n    return next(lines)\n"
     with closing(world_of(tmp_path, text)) as world:
         assert world.unseen == {"lines": "builtins.generator"}
+        assert LimitedWorld(world, ["take"]).unseen == world.unseen
+        assert ObservedWorld(world, [call("take")]).unseen == {}, "questions are about it"
 
 
 def test_what_is_no_text_in_an_error_or_a_path_ends_no_process(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import textwrap
 import time
@@ -14,6 +15,7 @@ import pytest
 
 from bundles import call, made
 from genenv.backends.scripted import ScriptedSampler
+from genenv.environments.stepwise import STEPPED
 from genenv.gate.gate import base_tasks
 from genenv.rollout.driver import Sampling, roll_out
 from genenv.tools.calls import format_calls
@@ -24,7 +26,7 @@ from genenv.tools.worlds.base import Call
 from genenv.tools.worlds.origins import PythonOrigin
 from genenv.tools.worlds.python import PythonWorld
 from genenv.tools.worlds.sources import PythonSource
-from genenv.types import Task
+from genenv.types import Json, Task
 
 Opens = Callable[[str], PythonWorld]
 
@@ -295,6 +297,18 @@ def test_a_call_that_ends_its_process_ends_its_session_alone(opens: Opens) -> No
             assert (await other.call(call("note", word="c"))).result == 1
 
     asyncio.run(two())
+
+    async def alone() -> Json:
+        async with world.session() as one:
+            await one.call(call("note", word="a"))
+            await one.call(call("die"))
+            return await one.state()
+
+    steps = contextvars.copy_context()
+    steps.run(STEPPED.set, True)
+    with pytest.raises(StopIteration) as ended:  # without an event loop, as in `StepwiseRollout`
+        steps.run(alone().send, None)
+    assert ended.value.value == {"log": ["a"]}
 
 
 def test_the_folder_of_a_session_has_one_path_in_all_of_them(opens: Opens) -> None:

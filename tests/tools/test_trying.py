@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -195,13 +194,12 @@ def test_a_budget_of_calls_bounds_what_is_tried() -> None:
     assert spent(40) < spent(160) <= 160
 
 
-def test_a_budget_of_seconds_bounds_what_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_budget_of_seconds_bounds_what_is_tried() -> None:
     times = iter(range(1000))
-    monkeypatch.setattr("genenv.tools.discover.probing.time", SimpleNamespace(monotonic=lambda: next(times)))
     world = Counted(f"{__name__}:Polite")
     held = Held({f"x{n}.#": [f"{n}a", f"{n}b"] for n in range(40)})
     probe = Probe(world, world.tools["fail"], (), held, random.Random(0), CallStats())
-    probe.try_all(Patience(10_000, 5))
+    probe.try_all(Patience(10_000, 5, clock=lambda: next(times)))
     assert world.played < 40
 
 

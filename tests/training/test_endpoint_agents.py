@@ -278,7 +278,7 @@ def test_tools_that_the_server_does_not_take_are_refused_before_a_run(server: Se
         ("train = false\n", "", "which cannot be trained: set agents.helper.train to false"),
         ("#helper-model", "", "but an endpoint is named BASE_URL#MODEL, such as http"),
         ('address = "URL#helper-model"\n', "", "endpoint says how requests are sent, but to no model"),
-        ("URL#", "ftp://x#", "agents.helper: an endpoint is named openai:BASE_URL#MODEL"),
+        ("URL#", "ftp://x#", "agents.helper: an endpoint is named BASE_URL#MODEL, such as http"),
         ("URL#", "http://user:word@x/v1#", "holds a user name, a password or a query"),
         ("train = false", 'train = false\nmodel = "tiny"', "leave out agents.helper.model or"),
         ("train = false", 'train = false\nbackend = "local"', "leave out agents.helper.backend or"),

@@ -829,3 +829,25 @@ def test_forced_tokens_of_a_single_reply_are_told_from_sampled_ones(tmp_path: Pa
     assert "no other token was allowed" in page
     several = reader.page(address("demo", "trace", id="task-1 plain/1"))
     assert "forced" not in text_of(several)
+
+
+@pytest.mark.parametrize(
+    ("settings", "agent", "found"),
+    [
+        ({}, "agent", ("local", "base")),
+        ({"agents.a": {"model": "own"}, "agents.b": {}}, "a", ("local", "own")),
+        ({"agents.a": {"address": "http://x#m"}, "agents.b": {"model": "own"}}, "a", ("local", "own")),
+        ({"agents.a": {"address": "http://x#m"}}, "a", ("local", "writer")),
+        (
+            {"agents.a": {"address": "http://x#m"}, "agents.b": {"address": "http://x#n"}},
+            "b",
+            ("local", "writer"),
+        ),
+    ],
+)
+def test_a_trajectory_is_in_the_tokens_of_the_model_that_answered_or_of_the_first_that_has_weights(
+    settings: dict[str, object], agent: str, found: tuple[str, str]
+) -> None:
+    shared = {"policy.backend": "local", "policy.model": "base", "policy.simulator_model": "writer"}
+    run = folders.Run(name="r", path=Path("r"), settings={**shared, **settings}, rounds={}, notes=())
+    assert run.tokens_of(agent) == found

@@ -1,5 +1,8 @@
 """The interface of a backend: a sampler and a trainer for each policy, and how a backend is opened by name.
 
+`open_backend` opens each policy on the backend that its settings name, and joins several into one. The rank
+of this process under torchrun, and which settings several processes can train with, stand here too.
+
 Shapes: T = tokens of one sequence.
 """
 
@@ -90,9 +93,6 @@ Open = Callable[[PolicyConfig, Sequence[Role], Environment, int], Opened]
 """(settings, roles, environment of the tasks, seed of the run) -> both policies; raises UsageError."""
 
 
-_PR_SET_PDEATHSIG = 1
-
-
 def process_rank() -> int:
     """Return this process's rank, from 0; rank 0 runs the training loop, and a single process has rank 0."""
     return int(os.environ.get("RANK", "0")) if process_count() > 1 else 0
@@ -101,6 +101,9 @@ def process_rank() -> int:
 def process_count() -> int:
     """Return how many processes train together; 1 if torchrun did not start this process."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+
+
+_PR_SET_PDEATHSIG = 1
 
 
 def end_with_torchrun() -> None:
@@ -150,9 +153,7 @@ def open_backend(config: PolicyConfig, roles: Sequence[Role], env: Environment, 
             own = config.model_copy(update={"backend": name})
             found.append(_open_one(own, some, env, seed=seed))
     except BaseException:
-        for opened in found:
-            if opened.end is not None:
-                opened.end()
+        _end(found)
         raise
     return found[0] if len(found) == 1 else _joined(config, found)
 
@@ -167,11 +168,6 @@ def _joined(config: PolicyConfig, found: Sequence[Opened]) -> Opened:
             if one.begin is not None:
                 one.begin(folder)
 
-    def end() -> None:
-        for one in found:
-            if one.end is not None:
-                one.end()
-
     return Opened(
         samplers={name: sampler for one in found for name, sampler in one.samplers.items()},
         trainers={name: trainer for one in found for name, trainer in one.trainers.items()},
@@ -183,8 +179,16 @@ def _joined(config: PolicyConfig, found: Sequence[Opened]) -> Opened:
         check=in_turn([one.check for one in found]),
         close=in_turn([one.close for one in found]),
         begin=begin,
-        end=end,
+        end=lambda: _end(found),
     )
+
+
+def _end(found: Sequence[Opened]) -> None:
+    """End what the backends have started, in order; the others follow where one raises an error."""
+    with contextlib.ExitStack() as stack:
+        for one in reversed(found):
+            if one.end is not None:
+                stack.callback(one.end)
 
 
 def in_turn(actions: Sequence[Callable[[], Awaitable[None]] | None]) -> Callable[[], Awaitable[None]] | None:

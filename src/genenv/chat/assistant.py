@@ -1,7 +1,7 @@
 """The interface of models in evaluation: messages and tools in OpenAI's format in, text and calls out.
 
 Training keeps every sampled token (`genenv.sampling`). Evaluation needs only the text, so local models and
-models behind an endpoint share this interface.
+models behind an endpoint share this interface. An agent of a run that is behind an endpoint uses it too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 # pyright: standard
 """An OpenAI-compatible endpoint as an assistant, with retries, a rate limit and a cost limit.
 
+`genenv eval` asks one by it, as do a simulator and an agent of a run that are models behind endpoints.
+
 The server is not trusted. An answer without an end, an answer that unpacks to gigabytes, or an answer that
 quotes the API key can only fail the item for which it was requested, not the evaluation.
 """
@@ -134,8 +136,8 @@ def _parts(address: str) -> tuple[str, str]:
         sound = False
     if not (sound and model):
         raise UsageError(
-            f"an endpoint is named openai:BASE_URL#MODEL, e.g. openai:http://localhost:8000/v1#my-model, "
-            f"not openai:{masked(address)}"
+            f"an endpoint is named BASE_URL#MODEL, such as http://localhost:8000/v1#my-model, "
+            f"not {masked(address)}"
         )
     return base_url, model
 

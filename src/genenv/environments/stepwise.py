@@ -6,9 +6,10 @@ passes the reply. The caller may be a person, another trainer, or a server's ses
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 from genenv.environments.base import Environment, OutOfTurns, choices_of, failed, tools_of, verdict_of
 from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
@@ -17,6 +18,17 @@ from genenv.types import JsonObject, Message, Task, Verdict
 STEPPED: ContextVar[bool] = ContextVar("genenv_stepped", default=False)
 """Whether an episode is being run step by step, outside of any event loop (though a notebook may run one).
 It may then await replies only; any other waiting has to block."""
+
+T = TypeVar("T")
+
+
+async def blocking(work: Callable[[], T]) -> T:
+    """Return the result of work that blocks: in a thread, or here if the episode is run step by step.
+
+    Args:
+        work: the work.
+    """
+    return work() if STEPPED.get() else await asyncio.to_thread(work)
 
 
 class _Question:

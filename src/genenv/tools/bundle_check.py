@@ -82,8 +82,7 @@ def _sources(env: Toolbox) -> Finding:
 
 def _unseen(env: Toolbox) -> Finding | None:
     """Report state that cannot be read, so that changing it affects no verdict; None if there is none."""
-    unseen: Mapping[str, str] = getattr(env.world, "unseen", {})
-    named = [f"{path} ({kind})" for path, kind in unseen.items()]
+    named = [f"{path} ({kind})" for path, kind in env.world.unseen.items()]
     return Finding(what="state that no check can see", state=POOR, seen=_few(named)) if named else None
 
 

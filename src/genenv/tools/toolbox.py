@@ -235,8 +235,8 @@ def _options(toolbox: Toolbox, subject: str) -> Options:
     single, n_tools = settings.mode == "single", len(toolbox.world.tools)
     rules = Rules(most_calls=settings.most_calls, together=about.together)
     for (n, chained), written in plans(graph, subject, random.Random(subject), rules).items():
+        tellers = [plan for plan in written if graph.recipes[Plan.read(plan).tools[-1]].told]
         for answer in (False, True):
-            tellers = [plan for plan in written if graph.recipes[Plan.read(plan).tools[-1]].told]
             fitting = tellers if answer else written
             if fitting and not (single and (chained or answer)):
                 shape: dict[str, Sequence[Json]] = {

@@ -82,9 +82,13 @@ class Run:
     @property
     def agents(self) -> list[str]:
         """The names of its agents, if it has several."""
+        return self._named if len(self._named) > 1 else []
+
+    @property
+    def _named(self) -> list[str]:
+        """The names of the agents that its settings name."""
         prefix = "agents."
-        found = [name.removeprefix(prefix) for name in self.settings if name.startswith(prefix)]
-        return found if len(found) > 1 else []
+        return [name.removeprefix(prefix) for name in self.settings if name.startswith(prefix)]
 
     def advantage_of(self, agent: str) -> str:
         """Return the setting `advantage` of an agent; "" where the rewards in the store do not determine it.
@@ -103,19 +107,16 @@ class Run:
     def tokens_of(self, agent: str) -> tuple[str, str]:
         """Return the backend and the model whose tokens an agent's trajectories are in.
 
-        Those of a model behind an endpoint are in the tokens of the first agent that is on a backend.
+        Those of a model behind an endpoint are in the tokens of the first agent that is on a backend, and if
+        there is none, in those of the simulator.
         """
-        here = [name for name in self.agents if not self._of_agent(name).get("address")]
+        here = [name for name in self._named if not self._of_agent(name).get("address")]
         own = self._of_agent(agent)
         if own.get("address"):
             own = self._of_agent(here[0] if here else "")
         backend, model = own.get("backend"), own.get("model")
-        usual = self.text("policy.model") if here or not self.agents else self._simulators_model
-        return str(backend or self.text("policy.backend")), str(model or usual)
-
-    @property
-    def _simulators_model(self) -> str:
-        return self.text("policy.simulator_model", "policy.model")
+        usual = ("policy.model",) if here or not self._named else ("policy.simulator_model", "policy.model")
+        return str(backend or self.text("policy.backend")), str(model or self.text(*usual))
 
     def _of_agent(self, agent: str) -> Mapping[str, object]:
         """Return the settings of one of several agents; empty if there is none of that name."""

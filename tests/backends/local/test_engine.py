@@ -191,7 +191,8 @@ def test_top_p_draws_among_the_most_probable_tokens_alone(llama, top_p):
     asked = [SampleRequest(prompt_ids=prompt, max_tokens=1, stream=i, top_p=top_p) for i in range(300)]
     drawn = {one.token_ids[0] for one in llama._engine(300, 64).run(asked)}
     packed = Packed(
-        [Bundle(prompt_ids=prompt, completions=[[t] for t in range(llama.model.vocabulary)])], "cpu"
+        [Bundle(prompt_ids=prompt, completions=[[t] for t in range(llama.model.vocabulary)])],
+        llama.model.device,
     )
     with torch.no_grad(), llama.weights.active():
         probabilities = llama.weights.logprobs(packed).exp()

@@ -348,11 +348,10 @@ class FusedDecoder:
         """Return [N, W] the last hidden states of a flat row, with the named adapter or with none."""
         x_NW = self.embedded(ids_1N[0])
         angles = self.angles(x_NW, positions_1N)
-        values = self.sizes.layers * self.sizes.kept_by_fused_layer
         recompute = (
             adapter is not None
             and torch.is_grad_enabled()
-            and len(x_NW) * values * x_NW.element_size() > self._activation_bytes
+            and len(x_NW) * self.sizes.kept_by_fused * x_NW.element_size() > self._activation_bytes
         )
         for index, layer in enumerate(self.layers):
             arguments = (x_NW, angles, layout, index, adapter)
@@ -407,9 +406,19 @@ class Sizes(NamedTuple):
         return 4 * self.width + 5 * (self.queries + 2 * self.keys) + self.queries + 3 * self.inner
 
     @property
+    def kept_by_fused(self) -> int:
+        """Numbers per token that all layers of `FusedDecoder` keep."""
+        return self.layers * self.kept_by_fused_layer
+
+    @property
     def kept_by_compiled_layer(self) -> int:
         """Numbers per token that a layer keeps that is compiled for training (`cuda.learning`)."""
         return 2 * self.width + 3 * (self.queries + self.keys) + 2 * self.inner
+
+    @property
+    def kept_by_compiled(self) -> int:
+        """Numbers per token that all layers keep that are compiled for training."""
+        return self.layers * self.kept_by_compiled_layer
 
     @property
     def kept_by_layer(self) -> int:

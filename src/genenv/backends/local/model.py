@@ -188,8 +188,7 @@ class LocalModel:
             self.fused = fused_decoder(self.causal, self.source, limit, self.kernels, packed, must=must)
         if self.fused is not None and self.device.type == "cuda" and config.compiled is not False:
             self.tree = TreeDecoder(self.fused, config.activation_gib * 2**30)
-            sizes = self.fused.sizes
-            token = sizes.layers * sizes.kept_by_compiled_layer * self.dtype.itemsize
+            token = self.fused.sizes.kept_by_compiled * self.dtype.itemsize
             most = hardware.microbatch_tokens(config.tokens_per_microbatch, self.device, token)
             self.tokens_per_tree = most
         if config.packed_weights is True and not (self.fused is not None and self.fused.pack()):

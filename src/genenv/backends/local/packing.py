@@ -68,19 +68,20 @@ class Packed:
         rows = [(b, list(ids)) for b, bundle in enumerate(bundles) for ids in bundle.completions if len(ids)]
         walk = _Walk()
         at, own = [np.empty(0, np.int64)] * len(prompts), [(0, 0, 0)] * len(prompts)
-        owners: list[tuple[int, int]] = []
-        """For each token of the prompts' tree, (prompt, position) of its first use."""
+        width = max(map(len, prompts))
+        owners: list[np.ndarray] = []
+        """For each token of the prompts' tree, its first use in a grid of prompts and positions."""
         for b in sorted(range(len(prompts)), key=prompts.__getitem__):
             start, length = walk.place, len(prompts[b])
             at[b] = walk.enter(prompts[b])
             new = walk.place - start
             own[b] = start, new, length - new
-            owners += [(b, t) for t in range(length - new, length)]
+            owners.append(b * width + np.arange(length - new, length))
         ids = np.concatenate([*walk.ids, *(row for _, row in rows)])
         positions = [*walk.positions, *(len(prompts[b]) + np.arange(len(row)) for b, row in rows)]
         self.device = device
-        self.ids_1N = torch.from_numpy(ids)[None].to(device)
-        self.positions_1N = torch.from_numpy(np.concatenate(positions))[None].to(device)
+        self.ids_1N = on_device(ids, device)[None]
+        self.positions_1N = on_device(np.concatenate(positions), device)[None]
         self.prompt_tokens = walk.place
         self.queries_3B = torch.tensor(own).T.contiguous()
         """For `Kernels.prefill`, on the CPU: start, number and first position of the tokens that each prompt
@@ -88,9 +89,8 @@ class Packed:
         self.bundle_of_R = torch.tensor([b for b, _ in rows], dtype=torch.long, device=device)
         lengths = [len(prompt) for prompt in prompts]
         at_BP, self.prompt_real_BP = grid(lengths, 0, device)
-        self.prompt_at_BP = torch.from_numpy(np.concatenate(at)).to(device)[at_BP]
-        width = self.prompt_at_BP.shape[1]
-        self.prompt_owner_N = torch.tensor([b * width + t for b, t in owners], device=device)
+        self.prompt_at_BP = on_device(np.concatenate(at), device)[at_BP]
+        self.prompt_owner_N = on_device(np.concatenate(owners), device)
         self.last_of_prompt_B = self.prompt_at_BP.gather(
             1, torch.tensor(lengths, device=device)[:, None] - 1
         )[:, 0]

@@ -377,10 +377,20 @@ class ServedWeights(PolicyWeights):
         low_Mr = (hidden_MW.float() @ down_rW.T) * self._scale
         return self.model.shaping(torch.addmm(plain.float(), low_Mr, up_Vr.T))
 
-    def token_scores(self, hidden_MW: Tensor, tokens_M: Tensor, *more: Any, **options: Any) -> Scores:  # noqa: ANN401
+    def token_scores(
+        self,
+        hidden_MW: Tensor,
+        tokens_M: Tensor,
+        reference: tuple[Callable[[Tensor], Tensor], Tensor] | None = None,
+        *,
+        temperature: float = 1.0,
+        allowed: Tensor | None = None,
+        entropy: bool = False,
+    ) -> Scores:
         """See `PolicyWeights`; if the output layer is adapted, the other arguments are ignored."""
         if self.unembed is None:
-            return super().token_scores(hidden_MW, tokens_M, *more, **options)
+            options = {"temperature": temperature, "allowed": allowed, "entropy": entropy}
+            return super().token_scores(hidden_MW, tokens_M, reference, **options)
 
         def piece(hidden: Tensor, tokens: Tensor) -> Tensor:
             return self.scores(hidden).log_softmax(-1).gather(1, tokens[:, None])[:, 0]

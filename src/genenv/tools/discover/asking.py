@@ -7,16 +7,15 @@ of tools that read then become part of the state (`ObservedWorld`).
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 import random
 import time
-from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from genenv.environments.stepwise import STEPPED
+from genenv.environments.stepwise import blocking
 from genenv.progress import Reporter, staged
 from genenv.tools.discover.exploring import IDLE, Explorer
 from genenv.tools.discover.recipes import FRESH, Graph, Recipe
@@ -122,10 +121,9 @@ def with_questions(
     """
     if not isinstance(world, PythonWorld | McpWorld):
         return explorer, graph
-    unseen: Collection[str] = world.unseen if isinstance(world, PythonWorld) else ()
     with staged(reporter, "looking for state that cannot be read", items=None, unit="programs"):
         rng = random.Random(f"{seed} asking")
-        found = find_unseen(explorer, graph, rng, is_partly_unseen=bool(unseen))
+        found = find_unseen(explorer, graph, rng, is_partly_unseen=bool(world.unseen))
     if not found.questions:
         return explorer, found.checked(graph, ())
     asked = ObservedWorld(explorer.world, found.questions)
@@ -272,6 +270,7 @@ class ObservedWorld(WrappedWorld):
 
     def __init__(self, world: World, questions: Sequence[Call]) -> None:
         super().__init__(world)
+        self.unseen = {}  # the questions are about it
         self._questions, self._known = tuple(questions), KnownPrograms()
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
@@ -403,6 +402,4 @@ class _ObservedSession:
         answers = [await self._session.call(question) for question in self._questions]
         if all(answer.error != GONE for answer in answers):
             return self._world.state(seen, answers)
-        if STEPPED.get():
-            return self._world.play(self._made).state
-        return (await asyncio.to_thread(self._world.play, self._made)).state
+        return (await blocking(lambda: self._world.play(self._made))).state

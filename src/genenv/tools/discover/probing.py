@@ -12,7 +12,7 @@ import math
 import random
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -81,6 +81,8 @@ class Patience:
     """Number of programs of calls."""
     seconds: float
     """Only slow tools take so long; what is found then depends on the machine."""
+    clock: Callable[[], float] = time.monotonic
+    """Returns the time in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,14 +173,14 @@ class Probe:
 
     def try_all(self, patience: Patience) -> None:
         """Try all values of a fitting type, until calls surely succeed or half of the patience is spent."""
-        start, plays = time.monotonic(), self._plays
+        start, plays = patience.clock(), self._plays
         for is_whole in self._search() if not self.is_sure else ():
             spent = self._plays - plays
-            is_late = time.monotonic() - start > patience.seconds
+            is_late = patience.clock() - start > patience.seconds
             if is_late or spent > patience.calls // 2 or (self.is_sure and is_whole):
                 break
         patience.calls -= self._plays - plays
-        patience.seconds -= time.monotonic() - start
+        patience.seconds -= patience.clock() - start
 
     def _search(self) -> Iterator[bool]:
         """Try other sources for one parameter after the other; yield whether all of a parameter were tried.

@@ -2,7 +2,7 @@
 
 `{"orders": {"O-1": {"price": 3}}}` has a value `O-1` of the kind `orders.#` (the key of a record) and 3 of
 the kind `orders.*.price`. The parameter `order_id` takes the first one; its name suggests it, and trial calls
-confirm it.
+confirm it. `Records` finds ids of different records that belong together, for tools that take both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Let a model write wordings for the tools of a bundle, and keep those that pass all checks.
 
 Code checks each wording first (`Rules`, `Trial`). A round trip follows: in a new conversation, the same model
-must name the tool that the text asks for, twice, with the tools in two orders.
+must name the tool that the text asks for, twice, with the tools in two orders. `write_wordings` does all of
+it; `with_more` adds wordings to the text of a file that its user may have edited; `Writer` loads a
+model that writes wordings or tasks.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from genenv.chat.assistant import Assistant, Closes
-from genenv.errors import GenenvError, RolloutError, UsageError
+from genenv.errors import DataError, GenenvError, RolloutError, UsageError
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.models import ENDPOINT, assistant
 from genenv.files import write_whole
@@ -45,6 +47,9 @@ def with_more(text: str, tool: str, more: Sequence[str]) -> str:
         text: valid TOML that maps tool names to lists of wordings.
         tool: the tool; if it has no list yet, one is appended.
         more: the new wordings.
+
+    Raises:
+        tomllib.TOMLDecodeError: the text is not valid TOML.
     """
     if not more:
         return text
@@ -53,7 +58,9 @@ def with_more(text: str, tool: str, more: Sequence[str]) -> str:
         line_end = "" if not text or text.endswith("\n") else "\n"
         return f"{text}{line_end}{toml_key(tool)} = [{', '.join(quoted)}]\n"
     head = text[:end].rstrip(" \t")
-    added = "".join(f"  {one},\n" for one in quoted) if head.endswith("\n") else ", ".join(quoted)
+    indents = re.findall(r"^([ \t]+)\S", head, re.MULTILINE)  # the user's own
+    indent = indents[-1] if indents else "  "
+    added = "".join(f"{indent}{one},\n" for one in quoted) if head.endswith("\n") else ", ".join(quoted)
     try:
         found = f"{head}{added}{text[end:]}"
         tomllib.loads(found)
@@ -66,10 +73,13 @@ def _end_of_list(text: str, tool: str) -> int | None:
     """Return the place of the bracket that closes a tool's list, or None if the tool has no list."""
     if tool not in tomllib.loads(text):
         return None
-    for match in re.compile("]").finditer(text, max(0, text.find(tool))):
-        with contextlib.suppress(tomllib.TOMLDecodeError):
-            if tool in tomllib.loads(text[: match.end()]):
-                return match.start()
+    keys = tool, toml_key(tool), json.dumps(tool), json.dumps(tool, ensure_ascii=False), f"'{tool}'"
+    names = "|".join(map(re.escape, keys))
+    for key in re.finditer(rf"^[ \t]*(?:{names})[ \t]*=", text, re.MULTILINE):
+        for end in re.compile("]").finditer(text, key.end()):
+            with contextlib.suppress(tomllib.TOMLDecodeError):
+                if tool in tomllib.loads(text[: end.end()]):
+                    return end.start()
     return None
 
 
@@ -377,7 +387,10 @@ class _Work:
         passed = [text for text, verdict in zip(good, verdicts, strict=True) if verdict is None]
         if passed:
             text = self._file.read_bytes().decode("utf-8")
-            write_whole(self._file, with_more(text, added.tool, passed))
+            try:
+                write_whole(self._file, with_more(text, added.tool, passed))
+            except tomllib.TOMLDecodeError as error:
+                raise DataError(f"{self._file} is not valid TOML any more: {error}") from error
         added.kept += passed
         for text, verdict in zip(good, verdicts, strict=True):
             if isinstance(verdict, Refusal):

@@ -263,6 +263,8 @@ class World:
 
     tools: Mapping[str, Tool]
     """By name, in the order in which they were found."""
+    unseen: Mapping[str, str] = {}
+    """Parts of the state that cannot be read, with their types, by path."""
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """Execute a program from the initial state; a failed call is an outcome, not an exception.
@@ -391,7 +393,7 @@ class WrappedWorld(World):
     """
 
     def __init__(self, world: World) -> None:
-        self.world, self.tools = world, world.tools
+        self.world, self.tools, self.unseen = world, world.tools, world.unseen
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`."""

@@ -48,10 +48,11 @@ class Budget:
 
     Args:
         limits: the limits; time counts from now.
+        clock: returns the time in seconds.
     """
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits, self._start = limits, time.monotonic()
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits, self._clock, self._start = limits, clock, clock()
         self.calls = self.received = 0
 
     @property
@@ -66,7 +67,7 @@ class Budget:
     @property
     def seconds(self) -> float:
         """The time that is over, in seconds."""
-        return time.monotonic() - self._start
+        return self._clock() - self._start
 
     def check(self) -> None:
         """Check that time and bytes are left.

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from genenv.environments.stepwise import STEPPED
+from genenv.environments.stepwise import STEPPED, blocking
 from genenv.errors import EnvironmentCodeError, UsageError
 from genenv.tools.worlds.base import (
     GONE,
@@ -122,8 +122,7 @@ class PythonWorld(LoadedWorld):
             self.close()
             reasons = "; ".join(f"{name}: {why}" for name, why in self.left_out.items())
             raise UsageError(f"nothing in {file} can be a tool ({reasons[:400]})")
-        self.unseen: dict[str, str] = first["unseen"]
-        """Parts of the state that cannot be read, with their types, by path."""
+        self.unseen = first["unseen"]
         kept = ", ".join(first["kept_open"])[:200]
         self.remarks: tuple[str, ...] = (
             (f"Importing {file} leaves something open ({kept}), so that each program imports it anew: slow",)
@@ -219,7 +218,8 @@ class PythonWorld(LoadedWorld):
         Raises:
             EnvironmentCodeError: the answer is that the state cannot be read.
         """
-        self.asked = {*self.asked, *answer["asked"]}
+        if new := set[str](answer["asked"]).difference(self.asked):
+            self.asked = {*self.asked, *new}  # not in place: other threads read it
         if "refused" in answer:
             raise EnvironmentCodeError(f"{self.file}: {answer['refused']}")
 
@@ -428,7 +428,7 @@ class _PythonSession:
         try:
             answer = await self._ask({"do": "state"}, _STATE_S)
         except _Ended:
-            return (await asyncio.to_thread(self._world.play, self._made)).state
+            return (await blocking(lambda: self._world.play(self._made))).state
         self._world.checked(answer)
         return answer["state"]
 

@@ -48,3 +48,11 @@ def test_compiled_code_with_wrong_results_is_not_used(kernels, monkeypatch):
     monkeypatch.setattr(kernels, "swiglu", lambda joint: nn.functional.silu(joint).chunk(2, -1)[0])
     with pytest.raises(WrongResult, match="swiglu is off by"):
         check(kernels)
+
+
+@compiled
+def test_compiled_code_that_passes_on_a_wrong_inverse_is_not_used(kernels, monkeypatch):
+    norm = kernels.norm
+    monkeypatch.setattr(kernels, "norm", lambda *given: (norm(*given)[0], 2 * norm(*given)[1]))
+    with pytest.raises(WrongResult, match="norm_back is off by"):
+        check(kernels)

@@ -59,11 +59,13 @@ _Case = tuple[str, Tensor, Tensor]
 def _simple_cases(kernels: Kernels, draw: _Draw) -> Iterator[_Case]:
     """Yield the checks of all functions but attention."""
     plain, x, weight, slope = InTorch(), draw(3, 40), draw(40), draw(3, 40)
-    scaled, inverse = kernels.norm(x, weight, 1e-5)
-    yield "norm", scaled, plain.norm(x, weight, 1e-5)[0]
+    (scaled, inverse), (expected, own) = (one.norm(x, weight, 1e-5) for one in (kernels, plain))
+    yield "norm", scaled, expected
     back = kernels.norm_back(x, weight, inverse, slope)
-    yield "norm_back", back, plain.norm_back(x, weight, inverse, slope)
+    yield "norm_back", back, plain.norm_back(x, weight, own, slope)
     yield "swiglu", kernels.swiglu(x), plain.swiglu(x)
+    half = draw(3, 20)
+    yield "swiglu_back", kernels.swiglu_back(x, half), plain.swiglu_back(x, half)
     heads, angles = draw(3, 2, 20), draw(3, 1, 10)
     cos, sin = angles.float().cos().to(x.dtype), angles.float().sin().to(x.dtype)
     turned = plain.rotate(heads, cos, sin, 1)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -80,7 +80,8 @@ class DecodeStep:
         causal: the model of the decoder.
         rank: maximum rank of an adapter.
         room: capacity.
-        ops: operations to use in place of Triton kernels, without CUDA graphs; for machines without CUDA.
+        ops: makes the operations to use in place of Triton kernels, without CUDA graphs, from the numbers of
+            query and key heads, the head size, and the rank; for machines without CUDA.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class DecodeStep:
         *,
         rank: int,
         room: Room,
-        ops: Any = None,  # noqa: ANN401
+        ops: Callable[[tuple[int, int, int], int], Any] | None = None,
     ) -> None:
         decoder = causal.get_decoder()
         self._fused, self._rank, self._captured = fused, rank, ops is None
@@ -323,7 +324,7 @@ def open_step(
     fused: FusedDecoder,
     config: PolicyConfig,
     context_tokens: int,
-    ops: Any = None,  # noqa: ANN401
+    ops: Callable[[tuple[int, int, int], int], Any] | None = None,
 ) -> DecodeStep:
     """Create a step with as many pages as all rows can need, or as fit into the memory; see `DecodeStep`."""
     rows = hardware.batch_rows(config.max_batch_rows, torch.device("cuda"))

@@ -307,8 +307,7 @@ class TreeDecoder:
         return self._layers
 
     def _kept_bytes(self, x_NW: Tensor) -> float:
-        sizes = self._decoder.sizes
-        return len(x_NW) * sizes.layers * sizes.kept_by_compiled_layer * x_NW.element_size()
+        return len(x_NW) * self._decoder.sizes.kept_by_compiled * x_NW.element_size()
 
     def _room(self, device: torch.device) -> float:
         return self._activation_bytes or _SHARE_OF_FREE * hardware.usable_bytes(device)

@@ -2,10 +2,12 @@
 """Runs rollouts of verifiers in a Python that has that package: `python -m genenv_player`.
 
 It needs nothing of genenv. The first line of its input is JSON: `taskset`, `path`, `harness`, `env`,
-`max_turns`. Each further line is an order: `begin` (`id`, `given`, `row`), `reply` (`id`, `content`,
-`calls`), `end` (`id`), `count` (`id`, `given`, `most`). Each line of output answers an order: the messages
-to reply to, the end of a rollout, or a count. Verifiers' model endpoint is a local server that passes each
-request on as output and waits for a `reply`.
+`max_turns`, and `roles`, the agents of the environment whose replies are asked for, each a seat. Each further
+line is an order: `begin` (`id`, `given`, `row`), `reply` (`id`, `content`, `calls`), `end` (`id`), `count`
+(`id`, `given`, `most`). Each line of output answers an order: what to reply to (`asks`: new messages, tools,
+and the `seat` that is asked), the end of a rollout (`ended`: an error, or `seats`: the reward and its parts
+of each role), or a count. Verifiers' model endpoint is a local server with a path for each role; it passes
+each request on as output and waits for a `reply`.
 
 `harness_module` has a verifiers harness inside this process: it requests a reply and runs its tool calls
 until there are none.

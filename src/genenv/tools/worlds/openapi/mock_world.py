@@ -3,6 +3,9 @@
 Operations list, find, create, change and delete records, as their paths and methods suggest (`resources`).
 Nothing is sent to a service. Arguments satisfy the operation's schema, and records that they refer to must
 exist. When the world is made, each operation is checked against the document; one that fails is left out.
+
+`Parameters` is what a tool takes of an operation's parameters and body, `chosen` picks the operations that
+become tools, and `MockSession` is one execution of calls.
 """
 
 from __future__ import annotations
