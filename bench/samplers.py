@@ -75,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         stand_in(slots=int(options.stand_in[0]), latency=options.stand_in[1], tokens=options.tokens)
         return
     question: dict[str, Any] = QUESTIONS[options.question]
+    if options.rounds <= max(question["staleness"]):
+        raise GenenvError(f"--rounds must be above {max(question['staleness'])}, the most rounds sampled ahead")
     if options.question == "many":  # 10,000 an hour: 2.78 a second
         options.latency = options.slots * 3600 / 10_000
     say(**machine())

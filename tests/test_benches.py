@@ -68,7 +68,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "viewer_load": ("--run", "{out}/load", "--tasks", "48", "--contexts", "2", "--asks", "1", "--readers",
                     "2", "--rounds", "1", "--every", "0"),
     "soak": ("--rounds", "4", "--every", "2", "--stall", "1", "--out", "{out}"),
-    "samplers": ("ahead", "--rounds", "2", "--tasks", "4", "--latency", "0.05", "--learning", "0.05"),
+    "samplers": ("ahead", "--rounds", "3", "--tasks", "4", "--latency", "0.05", "--learning", "0.05"),
     "growth": ("--rounds", "3", "--distinct", "20", "--asked", "2"),
     "kill_resume": ("{scripted}", "--kills", "1", "--out", "{out}", "--command", "{program}"),
     "sessions": ("--repeats", "5"),
