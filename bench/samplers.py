@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     question: dict[str, Any] = QUESTIONS[options.question]
     if options.rounds <= max(question["staleness"]):
-        raise GenenvError(f"--rounds must be above {max(question['staleness'])}, the most rounds sampled ahead")
+        parser().error(f"--rounds must be above {max(question['staleness'])}, the most rounds sampled ahead")
     if options.question == "many":  # 10,000 an hour: 2.78 a second
         options.latency = options.slots * 3600 / 10_000
     say(**machine())
