@@ -51,6 +51,7 @@ FAST = {
     "tinker_cookbook",
     "memory_table",
     "one_file_picture",
+    "paper_rows",
 }
 """Those whose small run is one of the tests below, or of another file."""
 BY_HAND = {"cleanrl_worker", "parity_travelplanner", "travelplanner_worker"}
@@ -396,6 +397,27 @@ def test_the_picture_of_a_reproduction_has_its_rows_and_the_papers_values(tmp_pa
     out = tmp_path / "rows.svg"
     subprocess.run([sys.executable, BENCH / "rows_picture.py", page, "--out", out], check=True)
     assert out.read_text().startswith("<?xml")
+
+
+@pytest.mark.long
+def test_rows_of_a_reproduction_are_kept_and_make_the_same_page(tmp_path, monkeypatch):
+    rows, out, kept = bench("paper_rows", monkeypatch), tmp_path / "out", tmp_path / "rows.jsonl"
+    small = ("rounds=1", "eval_every=1", "eval_tasks=12")
+    words = ("reproduce", BENCH.parent / "configs" / "tiny-paper.toml", "--rows", "base,paper", "--seeds", 1)
+    settings = [*(f"run.{one}" for one in small), "simulator.contexts=2", "policy.backend=scripted"]
+    done = program(
+        "-m", "genenv", *words, "--out", out, *(word for one in settings for word in ("--set", one))
+    )
+    assert done.returncode == 0, done.stderr
+    assert [rows.keep(out, kept, "abc") for _ in range(2)] == [2, 0]
+    assert [(one["variant"], one["seed"], one["commit"]) for one in rows.lines(kept)] == [
+        ("paper+base", 0, "abc"),
+        ("paper", 0, "abc"),
+    ]
+    pages = rows.page(out / "rows" / "config.toml", kept, [4]), (out / "reproduce.md").read_text()
+    for begins in ("| before training |", "| base |", "| paper |", "- "):
+        one, other = ([line for line in page.splitlines() if line.startswith(begins)] for page in pages)
+        assert one == other
 
 
 @pytest.mark.long

@@ -32,8 +32,8 @@ from genenv.research.reproduction import (
     collect,
     rows_of,
 )
-from genenv.research.sweeps.compare import compare, findings
-from genenv.research.sweeps.grid import FILE, Grid
+from genenv.research.sweeps.compare import compare_runs, findings
+from genenv.research.sweeps.grid import FILE
 from genenv.research.sweeps.page import PAPERS_BAND, along_rounds, learning_curves
 from genenv.research.sweeps.sweep import Jobs, Seeds, SweepConfig
 from genenv.statistics import Figure, counted, mean_interval
@@ -87,20 +87,19 @@ class Table:
     rows: Sequence[Sequence[str]]
 
 
-def write_pages(results: Results, folder: Path, *, grids: Sequence[Grid]) -> str:
+def write_pages(results: Results, folder: Path) -> str:
     """Write `reproduce.md` and `reproduce.html`.
 
     Args:
         results: the rows.
         folder: the folder of the reproduction.
-        grids: its sweeps, for the differences between rows.
 
     Returns:
         The text of `reproduce.md`.
     """
-    shown, found = tables(results), differences(results, grids)
+    shown, found = tables(results), differences(results)
     title = f"The paper beside {results.config.run.name}"
-    text = markdown(title, _subtitle(results), shown, found, results.notes)
+    text = markdown(title, subtitle(results), shown, found, results.notes)
     write_whole(folder / "reproduce.md", text)
     page = chart_page(
         "genenv.research",
@@ -108,7 +107,7 @@ def write_pages(results: Results, folder: Path, *, grids: Sequence[Grid]) -> str
         charts(results),
         title=title,
         maker="genenv reproduce",
-        subtitle=_subtitle(results),
+        subtitle=subtitle(results),
         tables=shown,
         findings=found,
         notes=results.notes,
@@ -117,7 +116,8 @@ def write_pages(results: Results, folder: Path, *, grids: Sequence[Grid]) -> str
     return text
 
 
-def _subtitle(results: Results) -> str:
+def subtitle(results: Results) -> str:
+    """Return the model, the environment, and the size of the runs, as a sentence without its full stop."""
     config = results.config
     new = f"{config.simulator.contexts} x {config.simulator.variations}"
     env = shown_name(config.environment.name)
@@ -221,14 +221,15 @@ def _percent(values: Sequence[float]) -> str:
     return f"{100 * mean:.1f}" + (f" ± {100 * (mean - low):.1f}" if len(values) > 1 else "")
 
 
-def differences(results: Results, grids: Sequence[Grid]) -> list[str]:
+def differences(results: Results) -> list[str]:
     """Return each row held against GenEnv-Random (or the base data) as sentences; none if it was not run."""
     there = [one.row.variant for one in results.rows if one.runs]
     against = next((name for name in AGAINST if name in there), None)
     if against is None or len(there) < 2:
         return []
     try:
-        return findings(compare([grid.path for grid in grids], [(n, against) for n in there if n != against]))
+        runs = [run for one in results.rows for run in one.runs]
+        return findings(compare_runs(runs, [(name, against) for name in there if name != against]))
     except UsageError as error:
         return [f"not compared: {error}"]
 
@@ -363,7 +364,7 @@ def reproduce(  # noqa: PLR0913 - a command has the options it has
         if asked is not None:
             plan.measure(asked, ConsoleReporter())
     results = collect(plan, asked)
-    text = write_pages(results, out, grids=plan.grids)
+    text = write_pages(results, out)
     typer.echo(inert(text))
     for name, why in failed.items():
         typer.echo(masked(inert(f"failed: {name}: {why}")))

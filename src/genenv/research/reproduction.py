@@ -340,10 +340,34 @@ def collect(reproduction: Reproduction, asked: Measured | None = None) -> Result
         UsageError: no run is finished.
     """
     runs, _, notes = read_all([grid.path for grid in reproduction.grids])
+    measured = {} if asked is None else _on_benchmarks(reproduction, asked)
+    found = collect_runs(reproduction.config, reproduction.rows, runs, notes=notes)
+    return replace(found, benchmarks=measured)
+
+
+def collect_runs(
+    config: RunConfig,
+    of_rows: Mapping[str, Row],
+    runs: Sequence[MeasuredRun],
+    *,
+    notes: Sequence[str] = (),
+) -> Results:
+    """Return the results of rows from runs that are read.
+
+    Args:
+        config: the settings that the runs share.
+        of_rows: the rows by name.
+        runs: the runs; those that are not finished are named in a note.
+        notes: notes from reading, which come first.
+
+    Raises:
+        UsageError: no run is finished.
+    """
+    unfinished = (f"{run.variant}, seed {run.seed} is not finished" for run in runs if not run.finished)
+    notes = [*notes, *unfinished]
     finished = [run for run in runs if run.finished]
-    notes += [f"{run.variant}, seed {run.seed} is not finished" for run in runs if not run.finished]
     if not finished:
-        raise UsageError(f"no run in {reproduction.path} is finished; {'; '.join(notes) or 'train some'}")
+        raise UsageError(f"no run is finished; {'; '.join(notes) or 'train some'}")
     by_column = [(run, columns(run, run.measured[-1])) for run in finished]
     before = {run.seed: columns(run, run.measured[0]) for run in finished}
     rows = [
@@ -353,13 +377,10 @@ def collect(reproduction: Reproduction, asked: Measured | None = None) -> Result
             [ends for run, ends in by_column if run.variant == row.variant],
             [run for run in finished if run.variant == row.variant],
         )
-        for name, row in reproduction.rows.items()
+        for name, row in of_rows.items()
     ]
     names = list(dict.fromkeys(name for _, ends in by_column for name in ends))
-    measured = {} if asked is None else _on_benchmarks(reproduction, asked)
-    return Results(
-        reproduction.config, names, [before[seed] for seed in sorted(before)], rows, notes, measured
-    )
+    return Results(config, names, [before[seed] for seed in sorted(before)], rows, notes)
 
 
 def _on_benchmarks(reproduction: Reproduction, asked: Measured) -> dict[str, list[Mapping[str, Figure]]]:

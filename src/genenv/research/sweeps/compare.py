@@ -110,6 +110,25 @@ def compare(
         DataError: a run is damaged.
     """
     readings, contrasts, notes = read_all(paths)
+    return compare_runs(readings, list(asked) or contrasts, at=at, notes=notes)
+
+
+def compare_runs(
+    readings: Sequence[MeasuredRun],
+    asked: Sequence[tuple[str, str]] = (),
+    *,
+    at: Mapping[str, float] | None = None,
+    notes: Sequence[str] = (),
+) -> Comparison:
+    """Compare runs that are read; see `compare`.
+
+    Args:
+        readings: the runs.
+        asked: pairs to compare; if empty, all variants with the first.
+        at: amounts of budgets at which all runs are read.
+        notes: notes from reading, which come first.
+    """
+    notes = list(notes)
     env = _shared_environment(readings)
     variants = _by_variant(readings)
     if len(variants) < 2:
@@ -117,7 +136,7 @@ def compare(
             f"these are runs of {', '.join(variants) or 'nothing'}: name runs of two variants or more, or a "
             "sweep that has them"
         )
-    pairs = list(asked) or list(dict.fromkeys(contrasts))
+    pairs = list(dict.fromkeys(asked))
     named = bool(pairs)
     first, *others = variants
     pairs = pairs or [(other, first) for other in others]

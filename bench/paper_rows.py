@@ -1,0 +1,132 @@
+"""Rows of `genenv reproduce`, kept as lines of JSON, so that runs on several machines make one table.
+
+    python bench/paper_rows.py keep runs/smollm2-paper --commit 0123abc --file rows.jsonl
+    python bench/paper_rows.py table docs/results/appendix/smollm2-paper.toml --offline 192 --file rows.jsonl
+
+`keep` appends the finished runs of a reproduction that the file does not have: held-out successes, budgets,
+and the metrics of the page. `table` prints the page of `genenv reproduce` from them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from genenv.config.run import RunConfig, load_config
+from genenv.errors import GenenvError, UsageError
+from genenv.research.reproduce import differences, markdown, subtitle, tables
+from genenv.research.reproduction import PARAMETERS, ROWS, collect_runs, rows_of
+from genenv.research.sweeps.readings import MeasuredRun, Measurement, read_all
+
+METRICS = ("time/round_s", "agent/new_success", "tasks/text_tokens", "tasks/required_response_tokens")
+"""The metrics that the page reads."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    keeping = commands.add_parser("keep", help="append finished runs to the file")
+    keeping.add_argument("out", type=Path, help="the folder of the reproduction")
+    keeping.add_argument("--commit", required=True, help="the commit with which they were trained")
+    table = commands.add_parser("table", help="print the page of the runs in the file")
+    table.add_argument("config", type=Path, help="the settings that the runs share")
+    table.add_argument("--offline", type=int, nargs="+", default=[957, 1777])
+    for one in (keeping, table):
+        one.add_argument("--file", type=Path, required=True, help="the lines of JSON")
+    options = parser.parse_args(arguments)
+    try:
+        if options.command == "keep":
+            print(f"{keep(options.out, options.file, options.commit)} runs are new in {options.file}")
+        else:
+            print(page(options.config, options.file, options.offline))
+    except GenenvError as error:
+        parser.error(str(error))
+
+
+def keep(out: Path, file: Path, commit: str) -> int:
+    """Append the finished runs of a reproduction that the file does not have; return how many are new."""
+    kept = lines(file)
+    known = {(one["variant"], one["seed"]) for one in kept}
+    tasks = kept[-1]["tasks"] if kept else None
+    runs, _, _ = read_all([path for path in (out / "rows", out / PARAMETERS) if path.is_dir()])
+    new = [run for run in runs if run.finished and (run.variant, run.seed) not in known]
+    with file.open("a", encoding="utf-8") as appended:
+        for run in new:
+            line = line_of(run, commit)
+            if line["tasks"] == tasks:
+                del line["tasks"]
+            else:
+                tasks = line["tasks"]
+            appended.write(json.dumps(line, separators=(",", ":")) + "\n")
+    return len(new)
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    """Return the runs in a file; none if it does not exist."""
+    if not file.is_file():
+        return []
+    found: list[dict[str, Any]] = []
+    for line in file.read_text(encoding="utf-8").splitlines():  # tasks stand in the first of equal ones
+        found.append({**(found[-1] if found else {}), **json.loads(line)})
+    return found
+
+
+def line_of(run: MeasuredRun, commit: str) -> dict[str, Any]:
+    """Return a run as JSON, with 1 for each task that was solved and 0 for each of the others.
+
+    Raises:
+        UsageError: a score is neither 0 nor 1, as with several agents.
+    """
+    tasks = list(run.measured[0].scores)
+    if {score for one in run.measured for score in one.scores.values()} - {0.0, 1.0}:
+        raise UsageError(f"{run.path} has scores between 0 and 1, which cannot be kept")
+    return {
+        "variant": run.variant,
+        "seed": run.seed,
+        "commit": commit,
+        "tasks": tasks,
+        "measured": [
+            {
+                "round": one.round,
+                "spent": one.spent,
+                "scores": "".join(str(int(one.scores[task])) for task in tasks),
+            }
+            for one in run.measured
+        ],
+        "metrics": {
+            number: {name: round(values[name], 4) for name in METRICS if name in values}
+            for number, values in run.metrics.items()
+        },
+    }
+
+
+def run_of(line: Mapping[str, Any], config: RunConfig) -> MeasuredRun:
+    """Return a run as `genenv compare` reads it from its folder."""
+    measured = [
+        Measurement(
+            one["round"],
+            one["spent"],
+            dict(zip(line["tasks"], map(float, one["scores"]), strict=True)),
+        )
+        for one in line["measured"]
+    ]
+    metrics = {int(number): values for number, values in line["metrics"].items()}
+    where = Path(line["variant"], f"seed-{line['seed']}")
+    return MeasuredRun(where, line["variant"], line["seed"], config, measured, metrics)
+
+
+def page(config: Path, file: Path, offline: Sequence[int]) -> str:
+    """Return the page of `genenv reproduce` of the runs in a file."""
+    settings = load_config(config)
+    runs = [run_of(line, settings) for line in lines(file)]
+    results = collect_runs(settings, rows_of(list(ROWS), offline), runs)
+    return markdown(config.stem, subtitle(results), tables(results), differences(results), results.notes)
+
+
+if __name__ == "__main__":
+    main()
