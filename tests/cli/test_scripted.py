@@ -41,6 +41,13 @@ def test_scripts_play_a_whole_run_which_goes_on_where_it_was_stopped(name: str, 
     assert second["agent/eval_success"] > 0
 
 
+def test_a_run_names_settings_without_effect_at_its_start(tmp_path: Path) -> None:
+    idle = ("run.rounds=0", "run.eval_every=0", "agent.algorithm=rft", "agent.importance_cap=2")
+    words = [word for one in idle for word in ("--set", one)]
+    told = succeeds("train", CONFIGS / "tiny.toml", *SCRIPTED, *words, "--out", tmp_path / "run").stderr
+    assert 'note: agent.importance_cap = 2.0 has no effect, as agent.algorithm is "rft"' in told
+
+
 @pytest.mark.long
 def test_neither_starting_nor_resuming_a_run_of_scripts_loads_a_heavy_library(tmp_path: Path) -> None:
     def loaded(*words: object) -> list[str]:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from genenv.config.run import all_settings
+from genenv.config.run import all_settings, load_config
 from genenv.environments import environment_names
 from genenv.evaluation.config import evaluation_settings, sections
+from genenv.settings import without_effect
 
 SRC = Path(__file__).parents[2] / "src" / "genenv"
 DEFINITIONS = {"settings.py", "settings_reference.py", "presets.py"}
@@ -84,3 +85,33 @@ def test_every_setting_is_read_somewhere(key: str) -> None:
 def test_only_reading_counts() -> None:
     source = "'''self.doc'''\nx.written = y.read\nf(keyword=z.deep.er)\n# x.comment\nalone\n"
     assert names_read(source) == {"read", "deep", "er"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentences"),
+    [
+        ([], []),
+        (["agent.importance_cap=2.0"], []),
+        (
+            ["agent.algorithm=rft", "agent.importance_cap=2.0", "agent.kl_coefficient=0.001"],
+            ['agent.importance_cap = 2.0 has no effect, as agent.algorithm is "rft"'],
+        ),
+        (["agent.algorithm=ppo", "agent.entropy_coefficient=0.01"], []),
+        (["agent.algorithm=mine:credit", "agent.importance_cap=2.0"], []),
+        (
+            ["agent.loss_tokens=88"],
+            ['agent.loss_tokens = 88 has no effect, as agent.loss_average is "token"'],
+        ),
+        (
+            ["curriculum.candidate_explore=0.25"],
+            ["curriculum.candidate_explore = 0.25 has no effect, as curriculum.candidates is 1"],
+        ),
+        (["curriculum.candidate_explore=0.25", "curriculum.candidates=4"], []),
+        (
+            ["agents.a.algorithm=sft", "agents.b.train=false", "agents.a.clip_low=0.1"],
+            ['agents.a.clip_low = 0.1 has no effect, as agents.a.algorithm is "sft"'],
+        ),
+    ],
+)
+def test_a_setting_without_effect_is_named(overrides: list[str], sentences: list[str]) -> None:
+    assert list(without_effect(load_config(overrides=overrides))) == sentences

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from genenv.settings import Names, Settings, is_own
+from genenv.settings import Names, Settings, is_own, only_with
 
 Schedule = Literal["constant", "linear"]
 """The course of a learning rate over the rounds of a run."""
@@ -26,6 +26,9 @@ AdvantageName = Annotated[str, AfterValidator(Names(("normalised", "centred", "m
 """The names of `genenv.algorithms.advantages.ADVANTAGES`."""
 SIMULATOR_ALGORITHMS = ("rwr", "grpo", "hindsight")
 """The names of `genenv.algorithms.reward_weighting.ALGORITHMS`."""
+_GRPO = only_with(algorithm=("grpo",))
+_ON_POLICY = only_with(algorithm=("grpo", "ppo"))
+_RWR = only_with(algorithm=("rwr",))
 
 
 class GrpoConfig(Settings, frozen=True):
@@ -34,24 +37,30 @@ class GrpoConfig(Settings, frozen=True):
     algorithm: Annotated[str, AfterValidator(Names(("grpo", "ppo", "sft", "rft")))] = "grpo"
     """`grpo` trains on all rollouts, `ppo` too, with advantages by the value function of the backend `ppo`;
     `rft` trains only on successful rollouts, `sft` only on demonstrations."""
-    loss: Annotated[str, AfterValidator(Names(("ppo", "gspo", "cispo", "importance_sampling")))] = "ppo"
+    loss: Annotated[str, AfterValidator(Names(("ppo", "gspo", "cispo", "importance_sampling")))] = Field(
+        default="ppo", json_schema_extra=_ON_POLICY
+    )
     """Under `grpo`, the loss of a sampled token: PPO's clipped ratio, GSPO's clipped ratio of the sequence,
     CISPO's clipped weight, or importance sampling without clipping."""
-    advantage: AdvantageName = "normalised"
+    advantage: AdvantageName = Field(default="normalised", json_schema_extra=_GRPO)
     """Rewards minus their group mean (`centred`), divided by the group's standard deviation (`normalised`) or
     by its mean (`max_rl`)."""
-    advantage_of: Literal["reward", "success"] = "reward"
+    advantage_of: Literal["reward", "success"] = Field(default="reward", json_schema_extra=_GRPO)
     """The number from which advantages are computed: the reward, or success as 0 or 1. With `success`,
     partial credit does not distinguish rollouts that all failed."""
-    team_weight: float = Field(default=0.0, ge=0, le=1)
+    team_weight: float = Field(default=0.0, ge=0, le=1, json_schema_extra=_GRPO)
     """Under `grpo`, with `environment.seats`: weight of the team in the advantages of a seat. 0: a seat's own
     reward alone; 1: only the mean reward over the seats of all agents in the episode. Between them the two
     advantages are averaged, each computed within the seat's group."""
-    loss_average: Literal["token", "sequence", "constant"] = "token"
+    loss_average: Literal["token", "sequence", "constant"] = Field(
+        default="token", json_schema_extra=_ON_POLICY
+    )
     """`token`: every token of an update has the same weight. `sequence`: every rollout has the same weight.
     `constant`: the sum over a rollout's tokens is divided by `loss_tokens`, whatever its length (Dr.
     GRPO)."""
-    loss_tokens: int = Field(default=1024, ge=1, le=1_000_000)
+    loss_tokens: int = Field(
+        default=1024, ge=1, le=1_000_000, json_schema_extra=only_with(loss_average=("constant",))
+    )
     """With `loss_average = "constant"`: the token count assumed for every rollout, often that of the longest
     reply."""
     guidance: Literal["none", "unsolved", "all"] = "none"
@@ -65,20 +74,20 @@ class GrpoConfig(Settings, frozen=True):
     replayed: int = Field(default=0, ge=0, le=100_000)
     """Number of demonstrations of other tasks, from base data and earlier rounds, that each round also trains
     on."""
-    skip_zero_advantage: bool = True
+    skip_zero_advantage: bool = Field(default=True, json_schema_extra=_GRPO)
     """Leave groups whose rewards all agree out of the update. Otherwise they still contribute to the KL
     term."""
-    clip_low: float = Field(default=0.2, ge=0, le=0.999)
+    clip_low: float = Field(default=0.2, ge=0, le=0.999, json_schema_extra=_ON_POLICY)
     """Probability ratios below 1 minus this are clipped."""
-    clip_high: float = Field(default=0.2, ge=0, le=10)
+    clip_high: float = Field(default=0.2, ge=0, le=10, json_schema_extra=_ON_POLICY)
     """Probability ratios above 1 plus this are clipped."""
-    importance_cap: float = Field(default=0.0, ge=0, le=1000)
+    importance_cap: float = Field(default=0.0, ge=0, le=1000, json_schema_extra=_GRPO)
     """Under `grpo`, weight the tokens of rollouts by importance, at most by this number (TIS, often 2). This
     corrects for rollouts sampled by older weights (`run.staleness`) or at another precision. 0: no
     weights."""
-    kl_coefficient: KlCoefficient = 0.001
+    kl_coefficient: KlCoefficient = Field(default=0.001, json_schema_extra=_ON_POLICY)
     """Under `grpo`, weight of the KL term to the initial agent (k3 estimator); 0 turns it off."""
-    entropy_coefficient: float = Field(default=0.0, ge=0, le=10)
+    entropy_coefficient: float = Field(default=0.0, ge=0, le=10, json_schema_extra=_ON_POLICY)
     """Weight of an entropy bonus on the agent's sampled tokens, under `grpo`; 0 turns it off.
 
     In the authors' code the bonus also applies to tokens without advantage. It does so here if
@@ -110,12 +119,12 @@ class SimulatorLearningConfig(Settings, frozen=True):
     """`rwr`: reward-weighted regression on the tasks that the curriculum selects. `grpo`: compares all specs
     written for one context, each by its individual reward. `hindsight`: trains on every task as the answer to
     a request for the success rate that it had."""
-    advantage: AdvantageName = "normalised"
+    advantage: AdvantageName = Field(default="normalised", json_schema_extra=_GRPO)
     """With `grpo`: how advantages are computed from the rewards of a context; names as in
     `agent.advantage`."""
-    clip_low: float = Field(default=0.2, ge=0, le=0.999)
+    clip_low: float = Field(default=0.2, ge=0, le=0.999, json_schema_extra=_GRPO)
     """With `grpo`: probability ratios below 1 minus this are clipped."""
-    clip_high: float = Field(default=0.2, ge=0, le=10)
+    clip_high: float = Field(default=0.2, ge=0, le=10, json_schema_extra=_GRPO)
     """With `grpo`: probability ratios above 1 plus this are clipped."""
     kl_coefficient: KlCoefficient = 0.01
     """Weight of the KL term to the initial simulator; 0 turns it off."""
@@ -123,7 +132,7 @@ class SimulatorLearningConfig(Settings, frozen=True):
     """Maximum KL of an update, in nats per token. A step that exceeds it is taken back."""
     kl_retries: int = Field(default=3, ge=0, le=30)
     """How often a step that was taken back is retried at half its length before it is skipped."""
-    accumulate: bool = False
+    accumulate: bool = Field(default=False, json_schema_extra=_RWR)
     """With `rwr`: train in every round on the selected generations of all rounds so far, the paper's D_env.
     Each keeps the weight that it had in its round."""
     epochs: Epochs = 1

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from genenv.errors import registered
-from genenv.settings import Names, Settings
+from genenv.settings import Names, Settings, only_with
 from genenv.types import JsonObject
 
 _ENV_REWARDS = (
@@ -27,6 +27,8 @@ _ENV_REWARDS = (
 )
 EnvRewardName = Annotated[str, AfterValidator(Names(_ENV_REWARDS))]
 """The names of `genenv.curriculum.simulator_rewards.ENV_REWARDS`, and `progress`."""
+
+_CHOOSES = only_with(candidates="> 1", candidate_choice=("foretold",))
 
 PositiveCount = Annotated[float, Field(ge=0.01, le=10_000)]
 
@@ -94,7 +96,9 @@ class CurriculumConfig(Settings, frozen=True):
     """How strongly expected rewards separate the weights of seeds: exp(seed_temperature * E[R_env])."""
     candidates: int = Field(default=1, ge=1, le=1000)
     """Number of candidates, new and base tasks, per planned task of a round. 1: all are rolled out."""
-    candidate_choice: Literal["foretold", "attempted"] = "foretold"
+    candidate_choice: Literal["foretold", "attempted"] = Field(
+        default="foretold", json_schema_extra=only_with(candidates="> 1")
+    )
     """How candidates are chosen. `foretold`: those whose predicted success rates have the highest
     `candidate_reward`. `attempted`: by rollouts, with another candidate for each whose rollouts all earned
     the same reward (DAPO's dynamic sampling)."""
@@ -102,15 +106,15 @@ class CurriculumConfig(Settings, frozen=True):
     """What predicts success rates. `likelihoods`: the likelihood of each task's demonstration under the
     agent, which costs a forward pass. `attempts`: earlier rollouts of tasks with similar skills, which cost
     nothing more and distinguish only kinds of tasks. `text`: earlier rollouts of tasks with similar words."""
-    candidate_reward: EnvRewardName = "learnability"
+    candidate_reward: EnvRewardName = Field(default="learnability", json_schema_extra=_CHOOSES)
     """The reward of a predicted success rate; `constant` and `shuffled` (`alpha`, of other tasks) are the
     controls. `progress`: the rise of that rate since `progress_rounds` rounds ago."""
     progress_rounds: int = Field(default=2, ge=1, le=1_000_000)
     """Rounds between the two versions of the agent that the reward `progress` compares. In earlier rounds the
     older one is the agent after the warm-up. The run keeps so many more checkpoints."""
-    candidate_temperature: float = Field(default=12.0, ge=0, le=1000)
+    candidate_temperature: float = Field(default=12.0, ge=0, le=1000, json_schema_extra=_CHOOSES)
     """How strongly rewards separate the chances of candidates: exp(candidate_temperature * reward)."""
-    candidate_explore: float = Field(default=0.0, ge=0, le=1)
+    candidate_explore: float = Field(default=0.0, ge=0, le=1, json_schema_extra=_CHOOSES)
     """Share of the planned tasks for which a candidate is drawn at random. A kind of task that was never
     solved never has the highest reward, but may be learned quickly once it is rolled out."""
     foretold_attempts: float = Field(default=0.0, ge=0, le=10_000)

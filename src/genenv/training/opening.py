@@ -37,7 +37,7 @@ from genenv.runs.sinks import close_all, open_sinks
 from genenv.runs.store.reader import read_last_round
 from genenv.runs.store.store import PoolStore
 from genenv.sampling import Sampler
-from genenv.settings import is_own
+from genenv.settings import is_own, without_effect
 from genenv.simulator.parameter_search import SEARCHES
 from genenv.simulator.policy import Simulator, TaskSource
 from genenv.simulator.settings import SimulatorConfig, check_simulator
@@ -295,6 +295,8 @@ def start(
     check_models(config)
     check_simulator(config.simulator)
     check_own_parts(config)
+    for text in without_effect(config):
+        reporter.note(f"note: {text}")
     resolved = resolve(config)
     if origin is not None:
         origin.check(resolved)
