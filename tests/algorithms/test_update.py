@@ -291,3 +291,23 @@ def test_the_update_makes_the_heavier_generation_more_likely(tiny):
     assert logprob(sampler, heavy.prompt_ids, heavy.completion_ids) > before
     assert metrics["tokens/trained"] == 2 * 6  # a weight of zero is left out
     assert metrics["simulator/skipped_updates"] == metrics["simulator/kl_retries"] == 0
+
+
+@pytest.mark.parametrize("coefficient", [0.0, 0.05])
+def test_metrics_are_means_over_tokens_whatever_the_loss_is_divided_by(
+    tiny: Any, toy: Any, coefficient: float
+) -> None:
+    found: dict[str, dict[str, float]] = {}
+    for average in ("token", "constant"):
+        own = agent(
+            tiny.player(noise=0.3),
+            loss_average=average,
+            kl_coefficient=coefficient,
+            entropy_coefficient=0.01,
+            lr=1e-12,
+            clip_low=1e-3,
+        )
+        found[average] = own.update(make_groups(toy))
+    for measure in ("agent/kl", "agent/entropy", "agent/clip_rate"):
+        assert found["constant"][measure] == pytest.approx(found["token"][measure], rel=1e-3, abs=1e-6)
+    assert found["token"]["agent/entropy"] > 1

@@ -237,21 +237,38 @@ def _advantages(group: Group, config: GrpoConfig) -> list[float]:
 
 
 def _rollout(trace: Trace, advantage: float, config: GrpoConfig, temperature: float) -> list[Datum]:
-    share = 1.0 / max(1, trace.response_tokens) if config.loss_average == "sequence" else 1.0
+    weight = 1.0 / max(1, trace.response_tokens) if config.loss_average == "sequence" else 1.0
+    found = list(readings(trace))
     return [
         Datum(
             prompt_ids=one.token_ids[: one.prompt_tokens],
-            completion_ids=one.token_ids[one.prompt_tokens :],
-            weights=tuple(share if flag else 0.0 for flag in one.sampled[one.prompt_tokens :]),
-            advantages=(advantage,) * (len(one.token_ids) - one.prompt_tokens),
-            old_logprobs=one.logprobs[one.prompt_tokens :],
+            completion_ids=one.token_ids[own],
+            weights=tuple(weight if flag else 0.0 for flag in one.sampled[own]),
+            advantages=(advantage,) * (own.stop - own.start),
+            old_logprobs=one.logprobs[own],
             loss=config.loss,
             temperature=temperature,
             choices=choices_of(one),
-            version=one.version,
+            share=1 / len(found),
         )
-        for one in readings(trace)
+        for one in found
+        for own in [_answered(one)]
     ]
+
+
+def _answered(trace: Trace) -> slice:
+    """Return the place of the tokens behind the prompt, up to the last sampled one.
+
+    What the environment says after it, the agent has not answered. It may be longer than the context window.
+    Of a reply that was constrained to a list all tokens stay, also those that the list left no choice of.
+    """
+    end = len(trace.sampled)
+    while end > trace.prompt_tokens and not trace.sampled[end - 1]:
+        end -= 1
+    for one in trace.choices:
+        lengths = [len(reply) for reply in one.replies if trace.token_ids[one.start :][: len(reply)] == reply]
+        end = max(end, *(one.start + length for length in lengths))
+    return slice(trace.prompt_tokens, end)
 
 
 def imitate(solution: Trace) -> list[Datum]:
@@ -264,11 +281,11 @@ def imitate(solution: Trace) -> list[Datum]:
 
 
 def _imitated(solution: Trace) -> Datum:
-    start = solution.prompt_tokens
+    own = _answered(solution)
     return Datum(
-        prompt_ids=solution.token_ids[:start],
-        completion_ids=solution.token_ids[start:],
-        weights=tuple(map(float, solution.sampled[start:])),
+        prompt_ids=solution.token_ids[: own.start],
+        completion_ids=solution.token_ids[own],
+        weights=tuple(map(float, solution.sampled[own])),
         loss="nll",
         choices=choices_of(solution),
     )

@@ -38,8 +38,8 @@ class Datum:
     choices: tuple[Choices, ...] = ()
     """Replies in the sequence that were constrained to a list. Their likelihoods are normalized over that
     list."""
-    version: int | None = None
-    """Version of the weights that sampled the sequence; None if no model did."""
+    share: float = 1.0
+    """Share of a rollout that the sequence is: 1 over the number of sequences that it was cut into."""
 
     @property
     def tokens(self) -> int:
@@ -87,8 +87,8 @@ class UpdateBatch:
     coefficients: Mapping[str, float] | None = None
     """By loss name: the sum to which each step scales the loss's weights (`averaged`). None: no scaling."""
     loss_tokens: float | None = None
-    """With `coefficients`: divide the weights of policy gradients by this times the number of sequences in
-    the step, not by their sum (Dr. GRPO, arXiv:2503.20783). None: by their sum."""
+    """With `coefficients`: divide the weights of policy gradients by this times the number of rollouts in the
+    step, not by their sum (Dr. GRPO, arXiv:2503.20783). None: by their sum."""
     cap: float | None = None
     """Maximum mean KL between the weights before and after the update, in nats per token (`TrustRegion`).
     None: no limit."""
@@ -112,12 +112,12 @@ def averaged(
     Args:
         data: the data of one step.
         coefficients: the coefficient of each loss, by name.
-        loss_tokens: token count to assume for each policy-gradient sequence; None: the sum of its weights.
+        loss_tokens: token count to assume for each rollout; None: the sum of its weights.
     """
     totals: defaultdict[str, float] = defaultdict(float)
     for datum in data:
         fixed = loss_tokens if datum.is_policy_gradient else None
-        totals[datum.loss] += math.fsum(datum.weights) if fixed is None else fixed
+        totals[datum.loss] += math.fsum(datum.weights) if fixed is None else fixed * datum.share
     scales = {loss: coefficients[loss] / total for loss, total in totals.items() if total}
     return [
         replace(datum, weights=tuple(weight * scales.get(datum.loss, 0.0) for weight in datum.weights))

@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from genenv.algorithms.datum import Critic, Datum, Trainer, UpdateBatch, averaged
+from genenv.algorithms.datum import Critic, Datum, Objective, Trainer, UpdateBatch, averaged
 from genenv.algorithms.losses import held, k3
 from genenv.algorithms.settings import Schedule
 from genenv.errors import UpdateSkipped
@@ -263,11 +263,25 @@ async def learn(
                     done.warn()
                 region = done.region
                 step = trainer.step(learning_rate) if region is None else region.step(trainer, learning_rate)
+                if batch.loss_tokens is not None:
+                    measured = _per_token(measured, data, batch.objective)
                 done.note({**measured, **await step})
             except UpdateSkipped as reason:
                 log.warning("an update of the %s was skipped: %s", player, reason)
                 done.skipped += 1
     return done
+
+
+def _per_token(
+    measured: Mapping[str, float], data: Sequence[Datum], objective: Objective
+) -> Mapping[str, float]:
+    """Return a step's metrics as means over tokens, where the weights of policy gradients do not add up to 1.
+
+    A KL that is only measured, with coefficient 0, is a mean already.
+    """
+    weight = math.fsum(w for datum in data if datum.is_policy_gradient for w in datum.weights)
+    names = ["entropy", "clip_rate", *(["kl"] if objective.kl == "k3" and objective.kl_coefficient else [])]
+    return {**measured, **{name: measured[name] / weight for name in names if name in measured and weight}}
 
 
 async def _judged(trainer: Trainer, batch: UpdateBatch) -> UpdateBatch:

@@ -85,13 +85,28 @@ def test_an_attempt_is_a_datum_whose_sampled_tokens_count(toy, average, share):
     assert (datum.prompt_ids, datum.completion_ids) == ((5, 6, 7), (8, 9, 1, 30, 31, 4, 1))
     assert datum.weights == (share, share, share, 0.0, 0.0, share, share)  # what the environment said is none
     assert datum.old_logprobs == spoken.logprobs[3:]
-    assert (datum.loss, datum.temperature, datum.version, datum.schema) == ("ppo", 0.7, 7, None)
+    assert (datum.loss, datum.temperature, datum.share, datum.schema) == ("ppo", 0.7, 1.0, None)
     # rewards 1, 0, 0.25, 0: mean 0.3125; and 0, 1 of those that count: mean 0.5
     expected = [[0.6875, -0.3125, -0.0625, -0.3125], [-0.5, 0.5]]
     for unit, advantages in zip(lesson.units, expected, strict=True):
         for one, advantage in zip(unit, advantages, strict=True):
             assert one.advantages == (advantage,) * len(one.completion_ids)
     assert [d.tokens for d in lesson.data] == [5, 2, 5, 0, 2, 4]
+
+
+def test_what_is_said_after_the_last_reply_is_not_trained_on(toy):
+    groups = make_groups(toy)
+    spoken = groups[0].traces[0]
+    told = tuple(range(40, 140))
+    longer = replace(
+        spoken,
+        token_ids=(*spoken.token_ids, *told),
+        sampled=(*spoken.sampled, *[False] * len(told)),
+        logprobs=(*spoken.logprobs, *[0.0] * len(told)),
+    )
+    after = [replace(groups[0], traces=(longer, *groups[0].traces[1:])), *groups[1:]]
+    assert credit(after).data == credit(groups).data
+    assert imitate(longer) == imitate(spoken)
 
 
 def test_the_settings_become_the_objective_and_the_steps(toy):

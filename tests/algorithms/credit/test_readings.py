@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from genenv.algorithms.advantages import grpo_credit, imitate, readings
+from genenv.algorithms.datum import averaged
 from genenv.algorithms.settings import GrpoConfig
 from genenv.types import Choices, Group, LeftOut
 
@@ -54,3 +55,12 @@ def test_of_an_attempt_all_sequences_have_its_advantage_and_its_share(toy):
     assert sum(three.weights) == 1.0
     assert two.prompt_ids == (5, 6)
     assert two.weights == (0.0,) * 4 + (1 / 6, 1 / 6)
+
+
+def test_divided_by_a_constant_a_rollout_counts_once_however_many_sequences_it_has(toy):
+    good, bad = replace(dropped(toy), reward=1.0), toy.trace((5, 6, 9), [(22, 1)])
+    config = GrpoConfig(loss_average="constant", loss_tokens=10)
+    lesson = grpo_credit([Group(task=toy.task(), traces=(good, bad))], {}, config, temperature=1.0)
+    assert [datum.share for datum in lesson.data] == [0.5, 0.5, 1.0]
+    step = averaged(lesson.data, lesson.coefficients or {}, lesson.loss_tokens)
+    assert {weight for datum in step for weight in datum.weights if weight} == {1 / (2 * 10)}
