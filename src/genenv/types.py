@@ -141,6 +141,8 @@ class Generation:
     scored_only: bool = False
     """Whether the rollouts of its task in this round only score it: the agent does not train on them. They
     count in everything else, such as tokens, success rates and rewards."""
+    stream: str = field(default="", compare=False)
+    """Names the random stream by which its task is built; empty: its id. It is not stored."""
 
     @property
     def drawn(self) -> bool:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from genenv.config.run import all_settings, load_config
+from genenv.config.run import all_settings, idle_settings, load_config
 from genenv.environments import environment_names
 from genenv.evaluation.config import evaluation_settings, sections
-from genenv.settings import without_effect
 
 SRC = Path(__file__).parents[2] / "src" / "genenv"
 DEFINITIONS = {"settings.py", "settings_reference.py", "presets.py"}
@@ -108,10 +107,26 @@ def test_only_reading_counts() -> None:
         ),
         (["curriculum.candidate_explore=0.25", "curriculum.candidates=4"], []),
         (
+            ["curriculum.seed_trim=0.1", "curriculum.seed_choice=bandit"],
+            ['curriculum.seed_trim = 0.1 has no effect, as curriculum.seed_choice is "bandit"'],
+        ),
+        (
+            ["simulator.algorithm=grpo", "curriculum.full_novelty=0.3"],
+            ['curriculum.full_novelty = 0.3 has no effect, as simulator.algorithm is "grpo"'],
+        ),
+        (
+            ["curriculum.p_hat_scope=batch", "curriculum.foretold_attempts=16.0"],
+            [
+                "curriculum.foretold_attempts has no effect on the simulator, as simulator.algorithm is "
+                '"rwr" and curriculum.p_hat_scope "batch"'
+            ],
+        ),
+        (["curriculum.p_hat_scope=task", "curriculum.foretold_attempts=16.0"], []),
+        (
             ["agents.a.algorithm=sft", "agents.b.train=false", "agents.a.clip_low=0.1"],
             ['agents.a.clip_low = 0.1 has no effect, as agents.a.algorithm is "sft"'],
         ),
     ],
 )
 def test_a_setting_without_effect_is_named(overrides: list[str], sentences: list[str]) -> None:
-    assert list(without_effect(load_config(overrides=overrides))) == sentences
+    assert list(idle_settings(load_config(overrides=overrides))) == sentences

@@ -144,7 +144,10 @@ class _Writing:
         wanted = len(asked) * self.pool.config.simulator.variations
         with staged(ConsoleReporter(), stage, items=wanted, unit="specs"):
             generations = await self.policies.simulator.propose(self.pool.env, asked)
-        return self.pool.gate.admit(asked, generations)
+        proposals = self.pool.gate.admit(asked, generations)
+        if self.pool.config.curriculum.candidates > 1:  # then the gate leaves it to the choice
+            self.pool.gate.remember(one.outcome for one in proposals if isinstance(one.outcome, Task))
+        return proposals
 
 
 def _as_line(task: Task) -> dict[str, Json]:

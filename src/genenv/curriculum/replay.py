@@ -176,17 +176,29 @@ class Replay:
         """Restore the ids of the generated tasks with a valid trace, from the store."""
         self._valid.update(task_ids)
 
-    def observe(self, round_: int, groups: Sequence[Group]) -> None:
+    def observe(
+        self, round_: int, groups: Sequence[Group], *, of_all_seats: Sequence[Group] | None = None
+    ) -> None:
         """Record which generated tasks were mastered in a round, and forget stale ones.
 
-        Tasks with a valid trace are recorded too, and never forgotten. A mastered task stays due for review
-        even if it fails later, because that failure is forgetting.
+        Tasks with a readable trace are recorded too, and never forgotten. A mastered task stays due for
+        review even if it fails later, because that failure is forgetting.
+
+        Args:
+            round_: number of the round.
+            groups: rollouts of the leading seat.
+            of_all_seats: rollouts of all seats; None: there are no others.
         """
+        if self._config.replay_share:
+            self._valid |= {
+                group.task.id
+                for group in of_all_seats or groups
+                if group.task.lineage.origin is Origin.GENERATED
+                and any(trace.readable for trace in group.traces)
+            }
         for group in groups:
             if group.task.lineage.origin is not Origin.GENERATED or not group.valid:
                 continue
-            if self._config.replay_share and any(trace.readable for trace in group.traces):
-                self._valid.add(group.task.id)
             known = self._mastered.get(group.task.id)
             if known is not None:
                 self._mastered[group.task.id] = _Mastered(since=known.since, last=round_)

@@ -10,10 +10,18 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import cast
 
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.curriculum.simulator_rewards import find_env_reward, handed_out, progress_reward, regret_reward
+from genenv.curriculum.simulator_rewards import (
+    find_env_reward,
+    handed_out,
+    progress_reward,
+    regret_reward,
+    reward_at,
+)
 from genenv.curriculum.stats import BetaPosterior
+from genenv.settings import is_own
 from genenv.types import (
     Context,
     Generation,
@@ -61,6 +69,8 @@ class Unit:
         if self.by_agent:
             return self._of_several(config)
         name = config.env_reward if self.attempts or config.env_reward != "variance" else "learnability"
+        if not self.attempts and is_own(name):  # which is promised a rollout
+            return reward_at(cast(float, self.predicted_rate), name, config)
         return find_env_reward(name)(self.successes, self.attempts, self.rewards, self._informed(config))
 
     def _of_several(self, config: CurriculumConfig) -> float:

@@ -59,8 +59,8 @@ def choose_seeds(
 ) -> list[Seed]:
     """Choose the seeds that the simulator varies in a round, without replacement.
 
-    First, a share of `seed_trim` of the easiest seeds and as many of the hardest are left out. The choice
-    among the others depends on `seed_choice`:
+    First, a share of `seed_trim` of the easiest seeds and as many of the hardest are left out, except by
+    `bandit`, which looks for the level itself. The choice among the others depends on `seed_choice`:
 
     `uniform`: all seeds have the same chance. `expected_reward`: a seed's reward is E[R_env] under the
     posterior of its hardest skill, and its weight is exp(seed_temperature * E[R_env]). An untried skill has a
@@ -235,7 +235,7 @@ class Controller:
         order = sorted(set(difficulties.values()))
         places = {value: place / max(1, len(order) - 1) for place, value in enumerate(order)}
         self._ranks = {name: places[value] for name, value in difficulties.items()}
-        self._alpha, self.level = alpha, 0.5
+        self.alpha, self.level = alpha, 0.5
 
     def choose(self, seeds: Sequence[Seed], n: int, rng: random.Random) -> list[Seed]:
         """Draw n different seeds from those nearest to the level."""
@@ -248,7 +248,7 @@ class Controller:
         attempts = sum(len(group.valid) for group in groups)
         if attempts:
             rate = sum(trace.success for group in groups for trace in group.valid) / attempts
-            self.level = min(1.0, max(0.0, self.level + GAIN * (rate - self._alpha)))
+            self.level = min(1.0, max(0.0, self.level + GAIN * (rate - self.alpha)))
 
     def state_dict(self) -> JsonObject:
         """Return the level, for `load_state_dict`."""

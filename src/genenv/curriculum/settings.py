@@ -61,7 +61,8 @@ class CurriculumConfig(Settings, frozen=True):
     beta: float = Field(default=2.0, ge=0.001, le=1000)
     """How fast the simulator's reward falls with the distance from alpha."""
     band_filter: bool = True
-    """Train the simulator only on batches inside the band. The agent's training does not depend on this."""
+    """Under `simulator.algorithm = "rwr"`, train the simulator only on batches inside the band. The agent's
+    training does not depend on this."""
     signal_attempts: int = Field(default=8, ge=2, le=1024)
     """G of `env_reward = "signal"`: the reward is the chance that this many rollouts differ."""
     k_min: float = Field(default=0.1, ge=0, le=1)
@@ -90,7 +91,9 @@ class CurriculumConfig(Settings, frozen=True):
     agent_band: bool = False
     """Train the agent only on those new tasks whose success rate is in the band. Base and repeated tasks
     always count."""
-    seed_trim: float = Field(default=0.0, ge=0, le=0.45)
+    seed_trim: float = Field(
+        default=0.0, ge=0, le=0.45, json_schema_extra=only_with(seed_choice=("uniform", "expected_reward"))
+    )
     """Share of the easiest seeds, and share of the hardest, that are not varied (`filtering_k`)."""
     seed_temperature: float = Field(default=12.0, ge=0, le=1000)
     """How strongly expected rewards separate the weights of seeds: exp(seed_temperature * E[R_env])."""
@@ -119,14 +122,16 @@ class CurriculumConfig(Settings, frozen=True):
     solved never has the highest reward, but may be learned quickly once it is rolled out."""
     foretold_attempts: float = Field(default=0.0, ge=0, le=10_000)
     """Number of rollouts that a predicted rate counts as in the simulator's reward; tasks without rollouts
-    then earn a reward too. 0: only rollouts count."""
+    then earn a reward too. 0: only rollouts count. Under `simulator.algorithm = "rwr"` that needs
+    `p_hat_scope = "task"`."""
     gate: Annotated[str, AfterValidator(Names(("full", "executes")))] = "full"
     """Which generations become tasks. `full`: those that pass every check; `executes`: all that parse and
     execute; or those that pass every check and then a user-defined function."""
     novelty_threshold: float = Field(default=0.1, ge=0, le=0.99)
     """Reject a task whose distance to the nearest task in the archive is smaller; 0 rejects none."""
     full_novelty: float = Field(default=0.5, ge=0, le=1)
-    """A task nearer than this to the archive earns proportionally less reward; 0: novelty does not matter."""
+    """Under `simulator.algorithm = "rwr"`, a task nearer than this to the archive earns proportionally less
+    reward; 0: novelty does not matter."""
     base_share: float = Field(default=0.25, ge=0, le=0.9)
     """Minimum share of base tasks among the tasks of a round."""
     review_share: float = Field(default=0.05, ge=0, le=0.9)

@@ -161,7 +161,7 @@ class Gate:
             context_id=context.id,
             generation_id=generation.id,
         )
-        rng = generator(self.seed, "build", generation.id)
+        rng = generator(self.seed, "build", generation.stream or generation.id)
         return self.env.build(spec, task_id=f"task-{generation.id}", lineage=lineage, rng=rng)
 
 

@@ -140,7 +140,11 @@ _METRICS = (
         "count",
         "Updates not applied: nothing selected, not finite, over the KL cap.",
     ),
-    Metric("simulator/selected", "count", "Generations the simulator learned from."),
+    Metric(
+        "simulator/selected",
+        "count",
+        "Generations that reward-weighted regression learns from, or would, in place of another algorithm.",
+    ),
     Metric("simulator/dropped", "count", "Batches (or tasks) outside the band or without any rollout."),
     Metric(
         "simulator/weight_contrast", "ratio", "Largest weight over smallest; near 1 rewards do not matter."
@@ -536,7 +540,7 @@ def summarise(run: Path) -> list[str]:
         ]
     valid = [values.get("simulator/valid_rate", 0.0) for values in played]
     p_hats = late_p_hats(metrics)
-    low, high = target_band(config.curriculum.alpha)
+    low, high = target_band(config.curriculum.alpha_last or config.curriculum.alpha)
     return [
         held_out,
         "valid tasks of the simulator: " + (_from_to(valid) or "no round played"),

@@ -388,8 +388,9 @@ class _Buffered(ParameterSearch[BufferT]):
                 if isinstance(proposal.outcome, Rejection):
                     mixed[proposal.generation.id] = None
             for group in batch.groups:
-                if group.valid:
-                    mixed[group.task.lineage.generation_id] = 0 < group.successes < len(group.valid)
+                if group.valid:  # of one agent of several
+                    name = group.task.lineage.generation_id
+                    mixed[name] = bool(mixed.get(name)) or 0 < group.successes < len(group.valid)
         found: dict[str, list[tuple[float, bool | None]]] = {}
         for one in feedback.scored:
             if one.generation.id in mixed:

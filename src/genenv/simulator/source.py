@@ -67,7 +67,7 @@ class FileSource(TaskSource):
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Return the next specs. Their content has no relation to the seeds of the contexts."""
         wanted = list(names(contexts, self.config.variations))
-        per_round = self.config.contexts * self.config.variations
+        per_round = max(self.config.contexts * self.config.variations, len(wanted))  # more are candidates
         start = (contexts[0].round - 1) * per_round if contexts else 0
         return [
             given(context, name, self._spec(start + place)) for place, (context, name) in enumerate(wanted)
@@ -147,7 +147,9 @@ class FixedTaskSource(TaskSource):
         fresh = await self._source.propose(env, [replace(context, id=name) for context, name, _ in new])
         found: dict[str, Generation] = {}
         for (context, name, which), written in zip(new, fresh, strict=True):
-            found[name] = replace(written, id=name, context_id=context.id)
+            found[name] = replace(
+                written, id=name, context_id=context.id, stream=self._stream(context, which)
+            )
             self._written[context.seed.id, which] = (written.text, written.finished)
         return [found.get(name) or self._again(context, name, which) for context, name, which in wanted]
 
@@ -173,7 +175,12 @@ class FixedTaskSource(TaskSource):
 
     def _again(self, context: Context, name: str, which: int) -> Generation:
         text, finished = self._written[context.seed.id, which]
-        return Generation(id=name, context_id=context.id, text=text, finished=finished)
+        stream = self._stream(context, which)
+        return Generation(id=name, context_id=context.id, text=text, finished=finished, stream=stream)
+
+    def _stream(self, context: Context, which: int) -> str:
+        """Return the random stream of a task: parameters give the same task each time; specs are whole."""
+        return f"{context.seed.id} {which}" if self.config.writes == "parameters" else ""
 
     async def save(self, folder: Path) -> None:
         """Save the wrapped source; if it is a model, a resumed run needs the weights."""

@@ -264,7 +264,9 @@ class CoEvolution:
         stage, warmup = Stages(self.reporter, 0, self.config.run.rounds), self.policies.warmup
         metrics: Mapping[str, float] = {}
         for name, weights in first_weights(self.config).items():
-            await self.policies.agents[name].trainer.load(weights)
+            trainer = self.policies.agents[name].trainer
+            await trainer.load(weights)
+            await trainer.anchor("none")  # its own reference, and no moments of another run
         with stage("warmup"):
             if warmup is not None:
                 metrics = await warmup(self.pool.seeds, list(self.pool.base.values()), self.reporter)

@@ -22,7 +22,7 @@ from genenv.algorithms.losses import find_loss
 from genenv.algorithms.reward_weighting import simulator_credit
 from genenv.backends.base import Backend, Opened, Role, open_backend
 from genenv.config.resolved import ResolvedConfig, resolve
-from genenv.config.run import RunConfig, as_tables, dump_toml
+from genenv.config.run import RunConfig, as_tables, dump_toml, idle_settings
 from genenv.curriculum.seed_choice import check_seeds, chooser_class
 from genenv.curriculum.simulator_rewards import REWARD_ARGUMENTS
 from genenv.environments import close_environment, load_environment
@@ -37,7 +37,7 @@ from genenv.runs.sinks import close_all, open_sinks
 from genenv.runs.store.reader import read_last_round
 from genenv.runs.store.store import PoolStore
 from genenv.sampling import Sampler
-from genenv.settings import is_own, without_effect
+from genenv.settings import is_own
 from genenv.simulator.parameter_search import SEARCHES
 from genenv.simulator.policy import Simulator, TaskSource
 from genenv.simulator.settings import SimulatorConfig, check_simulator
@@ -295,7 +295,7 @@ def start(
     check_models(config)
     check_simulator(config.simulator)
     check_own_parts(config)
-    for text in without_effect(config):
+    for text in idle_settings(config):
         reporter.note(f"note: {text}")
     resolved = resolve(config)
     if origin is not None:

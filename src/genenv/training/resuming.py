@@ -266,7 +266,7 @@ def _shown(value: Json) -> str:
 
 
 def check_length(folder: RunFolder, change: Continued) -> str | None:
-    """Allow a run to become longer; return a note if its learning rate depends on its length.
+    """Allow a run to become longer; return a note if its learning rate or alpha depends on its length.
 
     Raises:
         UsageError: the run would become shorter.
@@ -278,10 +278,14 @@ def check_length(folder: RunFolder, change: Continued) -> str | None:
             f"add --set run.rounds={before}, or more"
         )
     learning = (*change.saved.population.values(), change.saved.simulator)
-    falling = any(one.lr_schedule == "linear" for one in learning)
-    if falling and after > before:
+    moving = {
+        "a learning rate": any(one.lr_schedule == "linear" for one in learning),
+        "alpha": bool(change.saved.curriculum.alpha_last),
+    }
+    named = " and ".join(name for name, moves in moving.items() if moves)
+    if named and after > before:
         return (
-            f"note: a learning rate of {folder.path} falls over {before} rounds; with "
+            f"note: {named} of {folder.path} moves over {before} rounds; with "
             f"{after} it goes on from where it would be in a run of that length"
         )
     return None

@@ -57,6 +57,8 @@ class TaskPool:
         """For which agent each context and each repeated task of the present round is, by id."""
         self.gate = Gate(env, config.curriculum, seed=self.seed)
         self.gate.enter(self.base.values(), env.held_out())
+        if isinstance(env, ShiftingEnvironment) and not env.shifted:
+            self.gate.protect(env.to_come[1])
 
     def _settle(self) -> None:
         """Read base data and held-out tasks from the present environment."""
@@ -151,7 +153,9 @@ class TaskPool:
         self.stats.observe(counted)
         for name, stats in self.own_stats.items():
             stats.observe([group for group in groups if group.agent == name])
-        self.replay.observe(number, counted)
+        self.replay.observe(number, counted, of_all_seats=groups)
+        if isinstance(self.chooser, Controller):
+            self.chooser.alpha = self._in_round(number).alpha
         if self.chooser is not None:
             self.chooser.observe([group for group in counted if group.task.id in new])
         if predicted is None:
@@ -220,7 +224,7 @@ class TaskPool:
             many = wanted * config.curriculum.candidates
             wanted = max(wanted, min(many, len(self.seeds))) if config.simulator.per_seed else many
         rng = generator(self.seed, purpose, number)
-        curriculum = in_round(config.curriculum, number, config.run.rounds)
+        curriculum = self._in_round(number)
         seeds, agents = list[Seed](), list[str]()
         for agent, share in self._dealt(wanted, number).items():
             chosen = self._seeds_for(agent, share, rng, curriculum) if share else ()
@@ -231,6 +235,10 @@ class TaskPool:
         )
         self._owners = {context.id: context.agent for context in contexts}
         return contexts
+
+    def _in_round(self, number: int) -> CurriculumConfig:
+        """Return the settings of the curriculum in a round, as alpha may move."""
+        return in_round(self.config.curriculum, number, self.config.run.rounds)
 
     def _dealt(self, wanted: int, number: int) -> dict[str, int]:
         """Return how many contexts or tasks of a round are for each agent. The rest goes round by round."""
@@ -354,7 +362,7 @@ class TaskPool:
         rng = generator(self.seed, "candidates-new", number)
         for candidates, most in self._places(tasks, self._planned, number):
             own = {task.id: rates[task.id] for task in candidates}
-            worth_most_that_pass(own, most, rng, self.config.curriculum, passes)
+            worth_most_that_pass(own, most, rng, self._in_round(number), passes)
         return [examined[name] for name in by_id if name in examined]
 
     def chosen(
@@ -372,7 +380,7 @@ class TaskPool:
             predicted: predictions; None if there are none. If they decide, tasks without one are not rolled
                 out.
         """
-        curriculum, each = self.config.curriculum, self.config.curriculum.candidates
+        curriculum, each = self._in_round(number), self.config.curriculum.candidates
         if each == 1:
             return Choice(new=new, base=base)
         most_base, _, _ = self.replay.sizes(self._planned, base_alone=self._base_alone)

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import safetensors
@@ -163,7 +164,7 @@ class Optimizer:
         safetensors.torch.save_file(state, folder / FILE)
 
     def load(self, folder: Path) -> None:
-        """Restore the state that `save` wrote.
+        """Restore the state that `save` wrote, also that of an adapter with another name.
 
         Raises:
             DataError: the file is missing, damaged, or of another model.
@@ -173,7 +174,7 @@ class Optimizer:
         except (OSError, safetensors.SafetensorError) as error:
             raise DataError(f"the optimizer state in {folder} cannot be read: {error}") from error
         try:
-            put_state(self._moments(), state)
+            put_state(_of_any_adapter(self._moments()), _of_any_adapter(state))
         except ValueError as error:
             raise DataError(
                 f"the optimizer state in {folder} belongs to another model or other settings"
@@ -185,6 +186,14 @@ class Optimizer:
             for name, parameter in zip(self.names, self.parameters, strict=True)
             for key, value in self._adamw.state[parameter].items()
         }
+
+
+_OF_ADAPTER = re.compile(r"(\.lora_\w+)\.[^.]+(?=\.)")
+
+
+def _of_any_adapter(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors by their names without that of the adapter: one may begin with another's weights."""
+    return {_OF_ADAPTER.sub(r"\1", name): tensor for name, tensor in tensors.items()}
 
 
 def _all_on_gpus(parameters: Sequence[Tensor]) -> bool:

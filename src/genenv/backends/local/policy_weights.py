@@ -302,7 +302,7 @@ class PolicyWeights:
         with readable(folder):
             if self.adapter is None:
                 self._put(self.model.causal, self._whole(folder))
-                if self._initial is not None:
+                if self._initial is not None and (folder / REFERENCE).is_dir():  # a branch may have one first
                     self._put(self._initial, self._whole(folder / REFERENCE))
                 return
             state = self._read_adapter(folder)

@@ -91,7 +91,7 @@ class LocalTrainer:
                 parts.append(self._backward(turn, batches, objective, tokens, measured, most))
 
         with blocking():
-            self._within_memory(run)
+            self._within_memory(run, forget=self.optimizer.clear)
             sums = self.processes.total(_added(parts))
         for name, meaning in (("loss", "loss"), ("kl", "KL to the reference")):
             if not math.isfinite(sums.get(name, 0.0)):
@@ -226,13 +226,11 @@ class LocalTrainer:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{state} cannot be read: {error}") from error
 
-    def _within_memory(self, run: Callable[[int], None]) -> None:
+    def _within_memory(self, run: Callable[[int], None], forget: Callable[[], None] = lambda: None) -> None:
         if self.processes.size > 1:  # all of them have as many pieces
             run(self.weights.tokens_per_microbatch)
             return
-        within_memory(
-            self.weights.model.device, self.weights.tokens_per_microbatch, run, self.optimizer.clear
-        )
+        within_memory(self.weights.model.device, self.weights.tokens_per_microbatch, run, forget)
 
     def _measured(self, batches: Sequence[Sequence[Piece]], objective: Objective, tokens: int) -> int | None:
         """Return the index of the micro-batch on which to measure an unweighted k3; None: on none."""
