@@ -72,9 +72,16 @@ class Toy:
         return contexts[0], asyncio.run(self.search.propose(self.env, contexts))
 
     def learn(
-        self, written: list[tuple[str, float, int | None]], *, publish: bool = True
+        self,
+        written: list[tuple[str, float, int | None]],
+        *,
+        publish: bool = True,
+        and_by_another: int | None = None,
     ) -> Mapping[str, float]:
-        """Learn from specs with their rewards and the successes of 8 rollouts, or `REJECTED`."""
+        """Learn from specs with their rewards and the successes of 8 rollouts, or `REJECTED`.
+
+        With the successes of another agent on the last one, that agent comes last.
+        """
         (context,) = self.contexts()
         made = [
             Generation(id=f"{context.id}-g{i}", context_id=context.id, text=text, finished=True)
@@ -94,6 +101,9 @@ class Toy:
             for one, (_, _, k) in zip(made, written, strict=True)
             if k is not REJECTED
         ]
+        if and_by_another is not None:
+            traces = (replace(self.toy.trace((1,), [(2,)]), success=i < and_by_another) for i in range(8))
+            groups.append(replace(groups[-1], agent="other", traces=tuple(traces)))
         batch = TaskBatch(
             context=context, proposals=tuple(refused), groups=tuple(groups), p_hat=None, env_reward=0
         )
@@ -231,6 +241,13 @@ def test_accel_keeps_levels_with_mixed_outcomes_and_drops_them_later(toy):
     assert accel.search._learned.levels[spec(1, "i")].score == pytest.approx(0.4)
     accel.learn([(spec(1, "i"), 0.0, REJECTED)])  # nothing new can be set there
     assert list(accel.search._learned.levels) == [spec(2, "s")]
+
+
+@pytest.mark.parametrize("order", [(2, 0), (0, 2)])
+def test_a_level_with_mixed_outcomes_of_one_of_two_agents_is_kept(toy, order):
+    accel = Toy(toy, "accel")
+    accel.learn([(spec(1, "i"), 0.9, order[0])], and_by_another=order[1])
+    assert list(accel.search._learned.levels) == [spec(1, "i")]
 
 
 def test_accel_replays_the_best_levels_and_the_oldest(toy):

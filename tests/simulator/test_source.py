@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from endpoints import Server, refused, said
+from genenv.environments.base import Environment
 from genenv.runs.store.store import PoolStore
-from genenv.types import Origin, Proposal, RejectReason, Task
+from genenv.simulator.settings import SimulatorConfig
+from genenv.simulator.source import FileSource
+from genenv.types import Context, Origin, Proposal, RejectReason, Seed, Task
 from typed import refused as sentence_of
 from typed import stopped_in_round_two, succeeds
 
@@ -76,6 +80,24 @@ def test_a_file_is_handed_out_once_before_any_spec_comes_twice(tmp_path: Path) -
     assert given[:9] != given[9:]
 
 
+def test_candidates_of_a_file_come_once_before_any_comes_twice(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_text("".join(f'{{"spec": {{"n": {n}}}}}\n' for n in range(64)))
+    config = SimulatorConfig(source="file", file=str(file), contexts=8, variations=1)
+    source, seed = FileSource(config, seed=0), Seed(id="s", environment="toy", skills=(), spec={})
+    given = [
+        one.text
+        for number in (1, 2)
+        for one in asyncio.run(
+            source.propose(
+                cast(Environment, None),
+                [Context(id=f"r{number}-c{i}", round=number, seed=seed, messages=()) for i in range(32)],
+            )
+        )
+    ]
+    assert len(given) == len(set(given)) == 64
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -111,8 +133,12 @@ def test_sources_that_are_not_whole_are_refused(
 
 
 @pytest.mark.long
-def test_a_fixed_number_of_specs_is_written_for_a_seed_also_when_a_run_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("writes", ["spec", "parameters"])
+def test_a_fixed_number_of_specs_is_written_for_a_seed_also_when_a_run_goes_on(
+    writes: str, tmp_path: Path
+) -> None:
     fixed = {
+        "simulator__writes": writes,
         "simulator__source": "variation",
         "simulator__per_seed": 2,
         "simulator__contexts": 40,
@@ -134,6 +160,11 @@ def test_a_fixed_number_of_specs_is_written_for_a_seed_also_when_a_run_goes_on(t
     again = [found for found in texts.values() if len(found) > 2]
     assert len(again) > 5
     assert all(len(set(found)) <= 2 for found in again)
+    tasks: dict[str, set[str]] = {}
+    for batch in batches:
+        built = [p.outcome for p in batch.proposals if isinstance(p.outcome, Task)]
+        tasks.setdefault(batch.context.seed.id, set()).update(json.dumps(task.spec) for task in built)
+    assert all(len(found) <= 2 for found in tasks.values())
 
 
 def written(body: dict[str, Any]) -> Any:

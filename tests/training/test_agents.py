@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from equal_runs import contents, groups_of, killed, metrics
 from genenv.config.run import load_config, parse_config
@@ -250,6 +252,32 @@ def test_an_older_checkpoint_of_an_agent_may_be_another_one(whole: Path, tmp_pat
     origin = whole / "checkpoints" / "round-0002" / "strong" / "scripted.json"
     assert {path.read_text() for path in saved.values()} == {origin.read_text()}
     assert json.loads(origin.read_text())["count"] == 2
+
+
+LOCAL = (
+    *("policy.backend=local", "policy.model=tiny", "policy.tuning=lora", "policy.dtype=float32"),
+    *("policy.device=cpu", "policy.threads=1", "policy.context_tokens=128", "simulator.source=variation"),
+    *("run.rounds=1", "run.eval_every=0", "agent.kl_coefficient=0.01", "agent.replayed=0"),
+    *("curriculum.agents_reward=mean", "curriculum.regret_agents=[]"),
+)
+
+
+def test_the_adapter_of_another_agent_is_a_first_one_without_its_moments(tmp_path: Path) -> None:
+    one = TWO.replace("[agents.strong]\nlr = 1e-3\n\n[agents.weak]\n", "[agents.solo]\n")
+    train(tmp_path / "one", *LOCAL, "agent.algorithm=sft", "agent.guidance=all", text=one)
+    train(tmp_path / "two", *LOCAL, f"agents.weak.checkpoint={tmp_path / 'one'}@1:solo")
+    origin = tmp_path / "one" / "checkpoints" / "round-0001" / "solo"
+    first = tmp_path / "two" / "checkpoints" / "round-0000" / "weak"
+    learned, taken, anchor = (
+        load_file(folder / "adapter_model.safetensors") for folder in (origin, first, first / "reference")
+    )
+    assert any(value.any() for name, value in learned.items() if "lora_B" in name)
+    for found in (taken, anchor):
+        assert found.keys() == learned.keys()
+        assert all(torch.equal(found[name], value) for name, value in learned.items())
+    moments = load_file(first / "optimizer.safetensors")
+    assert not any(value.any() for value in moments.values())
+    assert any(value.any() for value in load_file(origin / "optimizer.safetensors").values())
 
 
 def test_one_agent_with_a_name_is_the_run_without_one_but_for_its_random_streams(tmp_path: Path) -> None:

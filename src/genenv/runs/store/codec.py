@@ -211,7 +211,7 @@ class RowCodec(Generic[RecordT]):
 
 SEED = RowCodec(Seed)
 CONTEXT = RowCodec(Context, without=("seed",))
-GENERATION = RowCodec(Generation)
+GENERATION = RowCodec(Generation, without=("stream",))
 SAMPLE = RowCodec(SimulatorSample, without=("generation",))
 REJECTION = RowCodec(Rejection)
 BATCH_RATE = RowCodec(BatchRate)
