@@ -56,3 +56,12 @@ def test_generate_writes_no_more_than_it_was_asked_for(config: Path) -> None:
     )
     written = int(re.search(r"1 tasks of (\d+) generations", result.stderr)[1])
     assert written <= 3, "it once wrote a whole round, 20 specs, for one task"
+
+
+def test_generate_accepts_no_task_twice_where_tasks_are_candidates(tmp_path: Path) -> None:
+    small = ("environment.depths=[1,2]", "environment.lengths=[2,3]", "simulator.source=grammar")
+    words = [word for one in (*small, "curriculum.candidates=4") for word in ("--set", one)]
+    file = tmp_path / "tasks.jsonl"
+    succeeds("generate", "tiny", *words, "--n", "200", "--out", file)
+    specs = [json.dumps(json.loads(line)["spec"]) for line in file.read_text("utf-8").splitlines()]
+    assert len(specs) == len(set(specs)) > 50

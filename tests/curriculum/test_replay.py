@@ -203,3 +203,16 @@ def test_what_is_replayed_is_known_again_from_the_store(make) -> None:
     once, again = (r.draw(1, planned=3, seeds=[], rng=random.Random(5)) for r in (replay, restored))
     assert once == again
     assert len(once.task_ids) == 3
+
+
+def test_a_task_that_only_another_seat_answered_readably_is_replayed_too(make) -> None:
+    replay = Replay(CurriculumConfig(base_share=0, review_share=0, replay_share=0.5))
+    task = make.task("t", origin=Origin.GENERATED)
+    unread, other = (
+        replace(group, traces=tuple(replace(one, readable=readable) for one in group.traces))
+        for group, readable in ((make.group(task, 1, 2), False), (make.group(task, 1, 2), True))
+    )
+    replay.observe(1, [unread])
+    assert not replay._valid
+    replay.observe(1, [unread], of_all_seats=[unread, other])
+    assert replay._valid == {"t"}

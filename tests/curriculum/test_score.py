@@ -359,3 +359,18 @@ def test_tasks_that_were_passed_over_do_not_lower_the_mean_reward(make) -> None:
         score_batch(make.context("c1"), [make.proposal("g1", make.task("b"), context="c1")], [], PAPER),
     ]
     assert curriculum_metrics(batches, Selection(), PAPER)["simulator/env_reward"] == pytest.approx(1.0)
+
+
+def own_share(successes, rollouts, rewards, config):
+    return successes / rollouts
+
+
+def test_an_own_reward_is_never_asked_about_no_rollout(batch) -> None:
+    config = CurriculumConfig(
+        env_reward=f"{__name__}:own_share", p_hat_scope="task", foretold_attempts=8.0, posterior=False
+    )
+    one = batch("c0", 8, [4])
+    (proposal,) = one.proposals
+    unknown = replace(one, groups=(), proposals=(replace(proposal, predicted_rate=0.25),))
+    assert [found.reward for found in scored([one], config, random.Random(0))] == [0.5]
+    assert [found.reward for found in scored([unknown], config, random.Random(0))] == [0.25]

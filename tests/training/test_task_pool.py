@@ -1,0 +1,66 @@
+"""The task pool: what a round's choice reads, and what no generated task may resemble."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from genenv.config.run import parse_config
+from genenv.curriculum.seed_choice import Controller
+from genenv.curriculum.task_choice import Predicted
+from genenv.environments.wrappers import ShiftingEnvironment
+from genenv.training.opening import open_environment
+from genenv.training.task_pool import TaskPool
+from genenv.types import Group, JsonObject
+
+SMALL: JsonObject = {"name": "programs", "depths": [1, 2], "lengths": [2, 3]}
+
+
+def pool_of(**sections: JsonObject) -> TaskPool:
+    config = parse_config({"environment": SMALL, "simulator": {"source": "variation"}, **sections})
+    return TaskPool(config, open_environment(config))
+
+
+@pytest.mark.parametrize(("number", "chosen"), [(1, "easy"), (10, "hard")])
+def test_candidates_are_chosen_by_the_alpha_of_the_round(number: int, chosen: str) -> None:
+    pool = pool_of(
+        run={"rounds": 10},
+        simulator={"source": "variation", "contexts": 1, "variations": 1},
+        curriculum={
+            "alpha": 0.9,
+            "alpha_last": 0.3,
+            "candidates": 2,
+            "candidate_reward": "alpha",
+            "candidate_temperature": 1000.0,
+        },
+    )
+    easy, hard = list(pool.base.values())[:2]
+    rates = {easy.id: 0.9, hard.id: 0.3}
+    (found,) = pool.chosen(number, [easy, hard], [], Predicted(rates=rates)).new
+    assert found is {"easy": easy, "hard": hard}[chosen]
+
+
+def test_a_controller_steers_to_the_alpha_of_the_round(toy: Any) -> None:
+    pool = pool_of(
+        run={"rounds": 10}, curriculum={"alpha": 0.9, "alpha_last": 0.3, "seed_choice": "controller"}
+    )
+    assert isinstance(pool.chooser, Controller)
+    task = next(iter(pool.base.values()))
+    for number, harder in ((1, False), (10, True)):
+        before = pool.chooser.level
+        traces = tuple(replace(toy.trace((1,), [(2,)]), success=i < 5) for i in range(8))
+        pool.observe(number, [Group(task=task, traces=traces)], new=[task.id])
+        assert (pool.chooser.level > before) is harder
+
+
+def test_held_out_tasks_of_the_world_to_come_are_protected_from_the_start() -> None:
+    pool = pool_of(shift={"round": 2, "environment": {"renamed": True}})
+    assert isinstance(pool.env, ShiftingEnvironment)
+    now, later = pool.env.held_out(), pool.env.to_come[1]
+    assert len(pool.gate.held_out) == len(now) + len(later)
+    for task in later:
+        assert pool.gate.held_out.nearest(pool.env.surface(task))[0] == 1.0
+    pool.enter(2)
+    assert len(pool.gate.held_out) == len(later)
