@@ -194,13 +194,15 @@ class Choice:
     _spare: Mapping[str, deque[Task]] = field(default_factory=dict[str, deque[Task]])
     """By candidate id: the queue of candidates of the same sort (new or base) that are not yet rolled out."""
 
-    def instead_of(self, groups: Sequence[Group]) -> list[Task]:
-        """Return a substitute for each group whose rewards all agree, as long as there are substitutes.
+    def instead_of(self, groups: Sequence[Group], numbers: Callable[[Group], Sequence[float]]) -> list[Task]:
+        """Return a substitute for each group without a signal, as long as there are substitutes.
 
         Args:
             groups: rollouts of tasks of this choice. Other tasks get no substitute.
+            numbers: returns the numbers of a group's valid rollouts from which advantages are computed; a
+                group in which they all agree has no signal.
         """
-        alike = [group.task.id for group in groups if len({trace.reward for trace in group.valid}) < 2]
+        alike = [group.task.id for group in groups if len({*numbers(group)}) < 2]
         return [spare.popleft() for name in alike if (spare := self._spare.get(name))]
 
 

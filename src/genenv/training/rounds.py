@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from genenv.agent.policy import Agent, roll_out_seats
-from genenv.algorithms.advantages import agent_credit, zero_advantage_rate
+from genenv.algorithms.advantages import agent_credit, compared, zero_advantage_rate
 from genenv.backends.base import Backend
 from genenv.config.run import RunConfig
 from genenv.curriculum.predictors import Probe
@@ -339,12 +339,14 @@ class Producer:
         back: Sequence[Task],
         stage: Stages,
     ) -> list[Group]:
-        """Roll out the tasks of a round, and substitutes for candidates whose rewards all agree."""
+        """Roll out the tasks of a round, and substitutes for candidates whose rollouts teach nothing."""
         groups, tasks = list[Group](), [*chosen.new, *chosen.base, *back]
         while tasks:
             found = await self._rolled_out(number, tasks, stage)
             groups += found
-            tasks = chosen.instead_of(leading(found))
+            tasks = chosen.instead_of(
+                leading(found), lambda group: compared(group, self.policies.agents[group.agent].config)
+            )
         await self.policies.check_samples()
         return groups
 

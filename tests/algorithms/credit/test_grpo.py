@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from genenv.algorithms.advantages import (
     ADVANTAGES,
+    compared,
     group_advantages,
     grpo_credit,
     imitate,
@@ -20,6 +22,7 @@ from genenv.algorithms.advantages import (
 )
 from genenv.algorithms.datum import UpdateBatch, averaged
 from genenv.algorithms.settings import GrpoConfig
+from genenv.curriculum.task_choice import by_attempts
 from genenv.types import Group, StopReason, Trace, Verdict
 from lessons import make_groups
 
@@ -69,6 +72,13 @@ def test_compared_by_success_attempts_that_all_failed_are_alike(toy):
     group = replace(group, traces=tuple(partial))
     assert len(credit([group]).units) == 1
     assert not credit([group], advantage_of="success").units
+    choice = by_attempts([[([group.task, toy.task(name="other")], 1)], []], random.Random(1))
+    (first,), spare = choice.new, {group.task.id, "other"}
+    mine = replace(group, task=first)
+    for config, count in ((GrpoConfig(), 0), (GrpoConfig(advantage_of="success"), 1)):
+        found = choice.instead_of([mine], lambda one, config=config: compared(one, config))
+        assert len(found) == count
+        assert {one.id for one in found} <= spare - {first.id}
     solved = replace(group, traces=(replace(partial[0], success=True), *partial[1:]))
     (unit,) = credit([solved], advantage_of="success", advantage="centred").units
     rest = -1 / len(partial)
