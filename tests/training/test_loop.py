@@ -390,8 +390,8 @@ def _fail_in_round(loop: CoEvolution, number: int) -> None:
         return
     observe = loop.pool.replay.observe
 
-    def failing(round_, groups):
-        return 1 / 0 if round_ == number else observe(round_, groups)
+    def failing(round_, groups, **more):
+        return 1 / 0 if round_ == number else observe(round_, groups, **more)
 
     loop.pool.replay.observe = failing
 
