@@ -66,45 +66,9 @@ def only_with(**values: Sequence[JsonValue] | str) -> dict[str, JsonValue]:
     return {"only_with": {name: one if isinstance(one, str) else list(one) for name, one in values.items()}}
 
 
-def without_effect(section: BaseModel, name: str = "") -> Iterator[str]:
-    """Yield a sentence for each setting that is not at its default and has no effect beside the others.
-
-    Args:
-        section: the settings; sections in it are included.
-        name: the dotted name of the section; empty for all settings of a run.
-    """
-    prefix = f"{name}." if name else ""
-    for key, field in type(section).model_fields.items():
-        value = getattr(section, key)
-        for inner, one in _sections_in(value):
-            yield from without_effect(one, f"{prefix}{key}{inner}")
-        needed = cast("dict[str, list[JsonValue] | str]", _extra(field).get("only_with", {}))
-        if value == field.get_default(call_default_factory=True):
-            continue
-        for other, allowed_values in needed.items():
-            given = getattr(section, other)
-            if not _is_met(given, allowed_values):
-                yield (
-                    f"{prefix}{key} = {json.dumps(value)} has no effect, as {prefix}{other} is "
-                    f"{json.dumps(given)}"
-                )
-                break
-
-
-def _sections_in(value: object) -> Iterator[tuple[str, BaseModel]]:
-    """Yield the sections in a value, by the end of their dotted names."""
-    if isinstance(value, BaseModel):
-        yield "", value
-    elif isinstance(value, Mapping):  # the agents by name
-        for key, one in cast(Mapping[str, object], value).items():
-            if isinstance(one, BaseModel):
-                yield f".{key}", one
-
-
-def _is_met(given: object, allowed_values: Sequence[JsonValue] | str) -> bool:
-    if isinstance(allowed_values, str):
-        return cast(float, given) > float(allowed_values.removeprefix("> "))
-    return given in allowed_values or (isinstance(given, str) and is_own(given))
+def needed_values(field: FieldInfo) -> Mapping[str, list[JsonValue] | str]:
+    """Return what `only_with` was given for a setting; empty if it always has an effect."""
+    return cast("dict[str, list[JsonValue] | str]", _extra(field).get("only_with", {}))
 
 
 def _without_credentials(address: str) -> str:

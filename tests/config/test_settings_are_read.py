@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from genenv.config.run import all_settings, idle_settings, load_config
+from genenv.config.idle import idle_settings
+from genenv.config.run import all_settings, load_config
 from genenv.environments import environment_names
 from genenv.evaluation.config import evaluation_settings, sections
 

@@ -271,8 +271,11 @@ def _answered(trace: Trace) -> slice:
     while end > trace.prompt_tokens and not trace.sampled[end - 1]:
         end -= 1
     for one in trace.choices:
-        lengths = [len(reply) for reply in one.replies if trace.token_ids[one.start :][: len(reply)] == reply]
-        end = max(end, *(one.start + length for length in lengths))
+        ends = [one.start + len(reply) for reply in one.replies]
+        taken = [
+            e for e, reply in zip(ends, one.replies, strict=True) if trace.token_ids[one.start : e] == reply
+        ]
+        end = max([end, *taken])
     return slice(trace.prompt_tokens, end)
 
 

@@ -7,7 +7,6 @@ one sentence.
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ from pydantic import BaseModel, Field, JsonValue, SerializeAsAny, model_validato
 from pydantic.fields import FieldInfo
 
 from genenv.agent.policy import AgentConfig, NamedAgentConfig
-from genenv.algorithms.settings import SIMULATOR_ALGORITHMS
 from genenv.backends.settings import BEHIND_ENDPOINT, EndpointConfig, PolicyConfig
 from genenv.config.tables import (
     apply_override,
@@ -38,7 +36,7 @@ from genenv.environments import (
     environment_seats,
 )
 from genenv.errors import UsageError
-from genenv.settings import Settings, may_change, walk, without_effect
+from genenv.settings import Settings, may_change, walk
 from genenv.simulator.settings import SEARCHING, SimulatorConfig
 from genenv.types import AGENT, Json, JsonObject
 
@@ -593,20 +591,3 @@ def as_tables(config: RunConfig) -> dict[str, Json]:
 def dump_toml(config: RunConfig) -> str:
     """Return the settings as TOML; parsing it gives equal settings."""
     return dump_tables(as_tables(config))
-
-
-def idle_settings(config: RunConfig) -> Iterator[str]:
-    """Yield a sentence for each setting that is not at its default and has no effect beside the others."""
-    yield from without_effect(config)
-    simulator, curriculum = config.simulator, config.curriculum
-    if simulator.source != "model" or not simulator.train or simulator.algorithm not in SIMULATOR_ALGORITHMS:
-        return
-    reason = f"as simulator.algorithm is {json.dumps(simulator.algorithm)}"
-    if simulator.algorithm != "rwr" and curriculum.full_novelty:
-        yield f"curriculum.full_novelty = {curriculum.full_novelty:g} has no effect, {reason}"
-    if simulator.algorithm == "rwr" and curriculum.p_hat_scope == "batch":
-        reason += ' and curriculum.p_hat_scope "batch"'
-        if curriculum.foretold_attempts:
-            yield f"curriculum.foretold_attempts has no effect on the simulator, {reason}"
-        if curriculum.rwr_within == "context":
-            yield f"curriculum.rwr_within gives all tasks of a context one weight, {reason}"

@@ -21,8 +21,9 @@ from genenv.algorithms.datum import Critic
 from genenv.algorithms.losses import find_loss
 from genenv.algorithms.reward_weighting import simulator_credit
 from genenv.backends.base import Backend, Opened, Role, open_backend
+from genenv.config.idle import idle_settings
 from genenv.config.resolved import ResolvedConfig, resolve
-from genenv.config.run import RunConfig, as_tables, dump_toml, idle_settings
+from genenv.config.run import RunConfig, as_tables, dump_toml
 from genenv.curriculum.seed_choice import check_seeds, chooser_class
 from genenv.curriculum.simulator_rewards import REWARD_ARGUMENTS
 from genenv.environments import close_environment, load_environment

@@ -23,7 +23,7 @@ from genenv.algorithms.advantages import (
 from genenv.algorithms.datum import UpdateBatch, averaged
 from genenv.algorithms.settings import GrpoConfig
 from genenv.curriculum.task_choice import by_attempts
-from genenv.types import Group, StopReason, Trace, Verdict
+from genenv.types import Choices, Group, StopReason, Trace, Verdict
 from lessons import make_groups
 
 rewards = st.lists(st.floats(0, 1), min_size=2, max_size=10)
@@ -117,6 +117,10 @@ def test_what_is_said_after_the_last_reply_is_not_trained_on(toy):
     after = [replace(groups[0], traces=(longer, *groups[0].traces[1:])), *groups[1:]]
     assert credit(after).data == credit(groups).data
     assert imitate(longer) == imitate(spoken)
+    for replies, told_too in ((((4, 1, 40), (9,)), 1), (((7,),), 0)):  # the second was cut off
+        of_list = replace(longer, choices=(Choices(start=8, replies=replies),))
+        (datum,) = imitate(of_list)
+        assert len(datum.completion_ids) == len(spoken.token_ids) - 3 + told_too
 
 
 def test_the_settings_become_the_objective_and_the_steps(toy):

@@ -1,0 +1,71 @@
+"""Settings that have no effect beside the others, as sentences that a run says at its start.
+
+Most are found by `genenv.settings.only_with`, with which a setting names the values of others that it needs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
+
+from pydantic import BaseModel, JsonValue
+
+from genenv.algorithms.settings import SIMULATOR_ALGORITHMS
+from genenv.config.run import RunConfig
+from genenv.settings import is_own, needed_values
+
+
+def idle_settings(config: RunConfig) -> Iterator[str]:
+    """Yield a sentence for each setting that is not at its default and has no effect beside the others."""
+    yield from _in_section(config, "")
+    simulator, curriculum = config.simulator, config.curriculum
+    if simulator.source != "model" or not simulator.train or simulator.algorithm not in SIMULATOR_ALGORITHMS:
+        return
+    reason = f"as simulator.algorithm is {json.dumps(simulator.algorithm)}"
+    if simulator.algorithm != "rwr" and curriculum.full_novelty:
+        yield f"curriculum.full_novelty = {curriculum.full_novelty:g} has no effect, {reason}"
+    if simulator.algorithm == "rwr" and curriculum.p_hat_scope == "batch":
+        reason += ' and curriculum.p_hat_scope "batch"'
+        if curriculum.foretold_attempts:
+            yield f"curriculum.foretold_attempts has no effect on the simulator, {reason}"
+        if curriculum.rwr_within == "context":
+            yield f"curriculum.rwr_within gives all tasks of a context one weight, {reason}"
+
+
+def _in_section(section: BaseModel, prefix: str) -> Iterator[str]:
+    """Yield the sentences of a section and of the sections in it.
+
+    Args:
+        section: the settings.
+        prefix: what its dotted name begins with, such as `agent.`.
+    """
+    for key, field in type(section).model_fields.items():
+        value = getattr(section, key)
+        for inner, one in _sections_in(value):
+            yield from _in_section(one, f"{prefix}{key}.{inner}")
+        if value == field.get_default(call_default_factory=True):
+            continue
+        for other, needed in needed_values(field).items():
+            if not _is_met(given := getattr(section, other), needed):
+                yield (
+                    f"{prefix}{key} = {json.dumps(value)} has no effect, as {prefix}{other} is "
+                    f"{json.dumps(given)}"
+                )
+                break
+
+
+def _sections_in(value: object) -> Iterator[tuple[str, BaseModel]]:
+    """Yield the sections in a value, by the end of their dotted names."""
+    if isinstance(value, BaseModel):
+        yield "", value
+    elif isinstance(value, Mapping):  # the agents by name
+        for key, one in cast(Mapping[str, object], value).items():
+            if isinstance(one, BaseModel):
+                yield f"{key}.", one
+
+
+def _is_met(given: object, needed: Sequence[JsonValue] | str) -> bool:
+    if isinstance(needed, str):
+        return cast(float, given) > float(needed.removeprefix("> "))
+    return given in needed or (isinstance(given, str) and is_own(given))
