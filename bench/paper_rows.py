@@ -41,29 +41,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     try:
         if options.command == "keep":
-            print(f"{keep(options.out, options.file, options.commit)} runs are new in {options.file}")
+            new, notes = keep(options.out, options.file, options.commit)
+            print(*notes, f"{new} runs are new in {options.file}", sep="\n")
         else:
             print(page(options.config, options.file, options.offline))
     except GenenvError as error:
         parser.error(str(error))
 
 
-def keep(out: Path, file: Path, commit: str) -> int:
-    """Append the finished runs of a reproduction that the file does not have; return how many are new."""
+def keep(out: Path, file: Path, commit: str) -> tuple[int, list[str]]:
+    """Append the finished runs of a reproduction that the file does not have.
+
+    Returns:
+        The number of runs that are new, and a sentence for each that is left out.
+
+    Raises:
+        UsageError: the folder holds no reproduction, or scores cannot be kept; nothing is written.
+    """
+    sweeps = [path for path in (out / "rows", out / PARAMETERS) if path.is_dir()]
+    if not sweeps:
+        raise UsageError(f"{out} holds no reproduction; name the --out of genenv reproduce")
     kept = lines(file)
     known = {(one["variant"], one["seed"]) for one in kept}
     tasks = kept[-1]["tasks"] if kept else None
-    runs, _, _ = read_all([path for path in (out / "rows", out / PARAMETERS) if path.is_dir()])
-    new = [run for run in runs if run.finished and (run.variant, run.seed) not in known]
+    runs, _, notes = read_all(sweeps)
+    new = [line_of(run, commit) for run in runs if run.finished and (run.variant, run.seed) not in known]
     with file.open("a", encoding="utf-8") as appended:
-        for run in new:
-            line = line_of(run, commit)
-            if line["tasks"] == tasks:
-                del line["tasks"]
-            else:
-                tasks = line["tasks"]
-            appended.write(json.dumps(line, separators=(",", ":")) + "\n")
-    return len(new)
+        for line in new:
+            told, tasks = line["tasks"] != tasks, line["tasks"]
+            short = line if told else {key: value for key, value in line.items() if key != "tasks"}
+            appended.write(json.dumps(short, separators=(",", ":")) + "\n")
+    return len(new), notes
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
@@ -72,7 +80,8 @@ def lines(file: Path) -> list[dict[str, Any]]:
         return []
     found: list[dict[str, Any]] = []
     for line in file.read_text(encoding="utf-8").splitlines():  # tasks stand in the first of equal ones
-        found.append({**(found[-1] if found else {}), **json.loads(line)})
+        own = json.loads(line)
+        found.append({**({"tasks": found[-1]["tasks"]} if "tasks" not in own else {}), **own})
     return found
 
 

@@ -23,6 +23,7 @@ import pytest
 import scripted_genenv
 from bundles import EXAMPLES
 from genenv import Lineage, Origin, Rejection
+from genenv.errors import UsageError
 
 TESTS = Path(__file__).parent
 BENCH = TESTS.parent / "bench"
@@ -409,7 +410,9 @@ def test_rows_of_a_reproduction_are_kept_and_make_the_same_page(tmp_path, monkey
         "-m", "genenv", *words, "--out", out, *(word for one in settings for word in ("--set", one))
     )
     assert done.returncode == 0, done.stderr
-    assert [rows.keep(out, kept, "abc") for _ in range(2)] == [2, 0]
+    assert [rows.keep(out, kept, "abc")[0] for _ in range(2)] == [2, 0]
+    with pytest.raises(UsageError, match="holds no reproduction"):
+        rows.keep(tmp_path / "elsewhere", kept, "abc")
     assert [(one["variant"], one["seed"], one["commit"]) for one in rows.lines(kept)] == [
         ("paper+base", 0, "abc"),
         ("paper", 0, "abc"),

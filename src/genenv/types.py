@@ -9,7 +9,7 @@ Shapes: T = tokens of one episode (prompt, completions and environment replies),
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
@@ -317,6 +317,11 @@ class Proposal:
     progress: float | None = None
     """Rise of that rate since an older version of the agent, in [-1, 1]. None if there is no prediction. Not
     stored."""
+
+
+def accepted(proposals: Iterable[Proposal]) -> list[Task]:
+    """Return the tasks among proposals, without those that the gate rejected."""
+    return [one.outcome for one in proposals if isinstance(one.outcome, Task)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

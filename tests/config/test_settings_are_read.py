@@ -92,6 +92,12 @@ def test_only_reading_counts() -> None:
     [
         ([], []),
         (["agent.importance_cap=2.0"], []),
+        (["agent.algorithm=ppo", "agent.importance_cap=2.0"], []),
+        (["simulator.algorithm=grpo"], []),
+        (
+            ["agent.loss_tokens=88", "agents.a.loss_average=constant", "agents.b.train=false"],
+            ['agents.b.loss_tokens = 88 has no effect, as agents.b.loss_average is "token"'],
+        ),
         (
             ["agent.algorithm=rft", "agent.importance_cap=2.0", "agent.kl_coefficient=0.001"],
             ['agent.importance_cap = 2.0 has no effect, as agent.algorithm is "rft"'],

@@ -116,6 +116,18 @@ def test_what_cannot_go_on_from_there_is_refused(
     assert not (out / "config.toml").exists()
 
 
+def test_a_branch_has_no_kl_term_without_the_reference_of_its_origin(tmp_path: Path) -> None:
+    for tuning, is_refused in (("full", True), ("lora", False)):
+        origin, out = tmp_path / tuning, tmp_path / f"{tuning}-branch"
+        kept = {"policy__tuning": tuning, "run__rounds": 0}
+        succeeds(*words(origin, **kept, agent__kl_coefficient=0.0))
+        branch = words(out, "--from", f"{origin}@0", **{**kept, "run__rounds": 1}, agent__kl_coefficient=0.1)
+        if is_refused:
+            assert "keeps no reference for it; set agent.kl_coefficient to 0" in refused(*branch)
+        else:
+            succeeds(*branch)
+
+
 @pytest.mark.long
 def test_a_folder_without_a_run_and_a_damaged_checkpoint_are_one_sentence(
     parent: Path, tmp_path: Path

@@ -264,8 +264,10 @@ LOCAL = (
 
 def test_the_adapter_of_another_agent_is_a_first_one_without_its_moments(tmp_path: Path) -> None:
     one = TWO.replace("[agents.strong]\nlr = 1e-3\n\n[agents.weak]\n", "[agents.solo]\n")
-    train(tmp_path / "one", *LOCAL, "agent.algorithm=sft", "agent.guidance=all", text=one)
-    train(tmp_path / "two", *LOCAL, f"agents.weak.checkpoint={tmp_path / 'one'}@1:solo")
+    learning = (*LOCAL, "agent.algorithm=sft", "agent.guidance=all")
+    train(tmp_path / "one", *learning, text=one)
+    begun = (*learning, f"agents.weak.checkpoint={tmp_path / 'one'}@1:solo")
+    train(tmp_path / "two", *begun)
     origin = tmp_path / "one" / "checkpoints" / "round-0001" / "solo"
     first = tmp_path / "two" / "checkpoints" / "round-0000" / "weak"
     learned, taken, anchor = (
@@ -278,6 +280,14 @@ def test_the_adapter_of_another_agent_is_a_first_one_without_its_moments(tmp_pat
     moments = load_file(first / "optimizer.safetensors")
     assert not any(value.any() for value in moments.values())
     assert any(value.any() for value in load_file(origin / "optimizer.safetensors").values())
+    train(tmp_path / "whole", *begun, "run.rounds=2")
+    train(tmp_path / "two", "run.rounds=2", resume=True)
+    last = [
+        load_file(tmp_path / name / "checkpoints" / "round-0002" / "weak" / "adapter_model.safetensors")
+        for name in ("whole", "two")
+    ]
+    assert all(torch.equal(last[1][name], value) for name, value in last[0].items())
+    assert not all(torch.equal(taken[name], value) for name, value in last[0].items())
 
 
 def test_one_agent_with_a_name_is_the_run_without_one_but_for_its_random_streams(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,7 +62,26 @@ def test_held_out_tasks_of_the_world_to_come_are_protected_from_the_start() -> N
     assert isinstance(pool.env, ShiftingEnvironment)
     now, later = pool.env.held_out(), pool.env.to_come[1]
     assert len(pool.gate.held_out) == len(now) + len(later)
-    for task in later:
-        assert pool.gate.held_out.nearest(pool.env.surface(task))[0] == 1.0
     pool.enter(2)
+    surfaces = [pool.env.surface(task) for task in pool.env.held_out()]
+    again = pool_of(shift={"round": 2, "environment": {"renamed": True}})
+    assert {again.gate.held_out.nearest(text)[0] for text in surfaces} == {1.0}
     assert len(pool.gate.held_out) == len(later)
+
+
+def test_a_world_to_come_may_have_tasks_that_the_present_one_does_not_know(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        rows = ({"prompt": f"{name} {n} {name * n}", "answer": str(n)} for n in range(1, 9))
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "reward.py").write_text("def score(completion, answer): return float(answer in completion)\n")
+    settings: JsonObject = {"data": str(tmp_path / "a.jsonl"), "reward": f"{tmp_path / 'reward.py'}:score"}
+    config = parse_config(
+        {
+            "environment": {"name": "dataset", **settings, "held_out": 0.3},
+            "simulator": {"source": "none"},
+            "shift": {"round": 2, "environment": {"data": str(tmp_path / "b.jsonl")}},
+        }
+    )
+    pool = TaskPool(config, open_environment(config))
+    assert pool.gate.held_out.nearest("b 3 bbb")[0] < 1.0 or len(pool.gate.held_out)
+    pool.enter(2)

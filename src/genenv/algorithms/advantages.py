@@ -223,17 +223,19 @@ def team_advantages(own_G: Sequence[float], team_G: Sequence[float], name: str, 
     return [(1 - weight) * mine + weight * ours for mine, ours in zip(own, team, strict=True)]
 
 
-def compared(group: Group, config: GrpoConfig) -> list[float]:
-    """Return the number of each valid rollout from which its advantage is computed (`agent.advantage_of`)."""
-    of_success = config.advantage_of == "success"
-    return [float(trace.success) if of_success else trace.reward for trace in group.valid]
+def has_signal(group: Group, config: GrpoConfig) -> bool:
+    """Return whether the rollouts of a task differ: in advantages under `grpo`, otherwise in rewards."""
+    if config.algorithm == "grpo":
+        return any(_advantages(group, config))
+    return len({trace.reward for trace in group.valid}) > 1
 
 
 def _advantages(group: Group, config: GrpoConfig) -> list[float]:
     """Return one advantage per valid rollout; empty if there are fewer than two."""
-    valid, of_success, own = group.valid, config.advantage_of == "success", compared(group, config)
+    valid, of_success = group.valid, config.advantage_of == "success"
     if len(valid) < 2:
         return []
+    own = [float(trace.success) if of_success else trace.reward for trace in valid]
     if not config.team_weight:
         return group_advantages(own, config.advantage)
     seats = [[float(one.success) if of_success else one.reward for one in trace.team] for trace in valid]

@@ -81,9 +81,9 @@ class GrpoConfig(Settings, frozen=True):
     """Probability ratios below 1 minus this are clipped."""
     clip_high: float = Field(default=0.2, ge=0, le=10, json_schema_extra=_ON_POLICY)
     """Probability ratios above 1 plus this are clipped."""
-    importance_cap: float = Field(default=0.0, ge=0, le=1000, json_schema_extra=_GRPO)
-    """Under `grpo`, weight the tokens of rollouts by importance, at most by this number (TIS, often 2). This
-    corrects for rollouts sampled by older weights (`run.staleness`) or at another precision. 0: no
+    importance_cap: float = Field(default=0.0, ge=0, le=1000, json_schema_extra=_ON_POLICY)
+    """Under `grpo` and `ppo`, weight the tokens of rollouts by importance, at most by this number (TIS, often
+    2). This corrects for rollouts sampled by older weights (`run.staleness`) or at another precision. 0: no
     weights."""
     kl_coefficient: KlCoefficient = Field(default=0.001, json_schema_extra=_ON_POLICY)
     """Under `grpo`, weight of the KL term to the initial agent (k3 estimator); 0 turns it off."""

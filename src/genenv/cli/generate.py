@@ -23,7 +23,7 @@ from genenv.training import opening
 from genenv.training.resuming import for_writing
 from genenv.training.rounds import Policies
 from genenv.training.task_pool import TaskPool
-from genenv.types import Json, Proposal, Task
+from genenv.types import Json, Proposal, Task, accepted
 
 KEPT = "nothing was written"
 """A phrase for `genenv.cli.app` about the work that is preserved if the command ends early."""
@@ -133,7 +133,7 @@ class _Writing:
             proposals = await self._round(
                 math.ceil((n - len(tasks)) / config.variations), f"writing tasks ({len(tasks)} of {n} so far)"
             )
-            fresh = [p.outcome for p in proposals if isinstance(p.outcome, Task)]
+            fresh = accepted(proposals)
             tasks, written = tasks + fresh, written + len(proposals)
             barren = 0 if fresh else barren + len(proposals)
         return tasks[:n], written
@@ -146,7 +146,7 @@ class _Writing:
             generations = await self.policies.simulator.propose(self.pool.env, asked)
         proposals = self.pool.gate.admit(asked, generations)
         if self.pool.config.curriculum.candidates > 1:  # then the gate leaves it to the choice
-            self.pool.gate.remember(one.outcome for one in proposals if isinstance(one.outcome, Task))
+            self.pool.gate.remember(accepted(proposals))
         return proposals
 
 

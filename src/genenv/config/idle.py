@@ -6,24 +6,26 @@ Most are found by `genenv.settings.only_with`, with which a setting names the va
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import cast
 
 from pydantic import BaseModel, JsonValue
 
 from genenv.algorithms.settings import SIMULATOR_ALGORITHMS
 from genenv.config.run import RunConfig
+from genenv.curriculum.settings import CurriculumConfig
 from genenv.settings import is_own, needed_values
 
 
 def idle_settings(config: RunConfig) -> Iterator[str]:
     """Yield a sentence for each setting that is not at its default and has no effect beside the others."""
-    yield from _in_section(config, "")
+    inherited = {"agent"} if config.agents else set[str]()  # by the agents, whose own sections are looked at
+    yield from _in_section(config, "", but=inherited)
     simulator, curriculum = config.simulator, config.curriculum
     if simulator.source != "model" or not simulator.train or simulator.algorithm not in SIMULATOR_ALGORITHMS:
         return
     reason = f"as simulator.algorithm is {json.dumps(simulator.algorithm)}"
-    if simulator.algorithm != "rwr" and curriculum.full_novelty:
+    if simulator.algorithm != "rwr" and curriculum.full_novelty not in (0, CurriculumConfig().full_novelty):
         yield f"curriculum.full_novelty = {curriculum.full_novelty:g} has no effect, {reason}"
     if simulator.algorithm == "rwr" and curriculum.p_hat_scope == "batch":
         reason += ' and curriculum.p_hat_scope "batch"'
@@ -33,14 +35,17 @@ def idle_settings(config: RunConfig) -> Iterator[str]:
             yield f"curriculum.rwr_within gives all tasks of a context one weight, {reason}"
 
 
-def _in_section(section: BaseModel, prefix: str) -> Iterator[str]:
+def _in_section(section: BaseModel, prefix: str, but: Collection[str] = ()) -> Iterator[str]:
     """Yield the sentences of a section and of the sections in it.
 
     Args:
         section: the settings.
         prefix: what its dotted name begins with, such as `agent.`.
+        but: names of settings or sections to leave out.
     """
     for key, field in type(section).model_fields.items():
+        if key in but:
+            continue
         value = getattr(section, key)
         for inner, one in _sections_in(value):
             yield from _in_section(one, f"{prefix}{key}.{inner}")

@@ -194,15 +194,14 @@ class Choice:
     _spare: Mapping[str, deque[Task]] = field(default_factory=dict[str, deque[Task]])
     """By candidate id: the queue of candidates of the same sort (new or base) that are not yet rolled out."""
 
-    def instead_of(self, groups: Sequence[Group], numbers: Callable[[Group], Sequence[float]]) -> list[Task]:
+    def instead_of(self, groups: Sequence[Group], has_signal: Callable[[Group], bool]) -> list[Task]:
         """Return a substitute for each group without a signal, as long as there are substitutes.
 
         Args:
             groups: rollouts of tasks of this choice. Other tasks get no substitute.
-            numbers: returns the numbers of a group's valid rollouts from which advantages are computed; a
-                group in which they all agree has no signal.
+            has_signal: returns whether the rollouts of a group differ in what the agent learns from.
         """
-        alike = [group.task.id for group in groups if len({*numbers(group)}) < 2]
+        alike = [group.task.id for group in groups if not has_signal(group)]
         return [spare.popleft() for name in alike if (spare := self._spare.get(name))]
 
 

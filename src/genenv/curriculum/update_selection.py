@@ -26,6 +26,7 @@ from genenv.types import (
     SimulatorSample,
     Task,
     TaskBatch,
+    accepted,
     leading,
 )
 
@@ -234,7 +235,7 @@ def curriculum_metrics(
     proposals = [proposal for batch in batches for proposal in batch.proposals]
     if not proposals:
         return {}
-    tasks = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
+    tasks = accepted(proposals)
     reasons = Counter(p.outcome.reason for p in proposals if isinstance(p.outcome, Rejection))
     by_batch = [unit for batch in batches if (unit := whole(batch)).attempts]
     by_task = [unit for batch in batches for unit in tasks_of(batch, config) if unit.attempts]

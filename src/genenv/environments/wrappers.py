@@ -136,6 +136,11 @@ class ShiftingEnvironment(EnvironmentWrapper):
         """The seeds and the held-out tasks of the second environment."""
         return self._next.seeds, self._next.held_out
 
+    def surfaces_to_come(self) -> list[tuple[str, str]]:
+        """Return id and text (`Environment.surface`) of the held-out tasks of the second environment."""
+        own = self._next
+        return [(task.id, own.env.surface(own.bare(task))) for task in own.held_out]
+
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as of the base class
         """Call a method of the current environment; ids in arguments lose their suffix."""
         bare = self._now.bare

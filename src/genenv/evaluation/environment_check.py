@@ -26,7 +26,7 @@ from genenv.progress import Reporter, Silent, staged
 from genenv.rollout.driver import Sampling, roll_out
 from genenv.seeding import generator
 from genenv.statistics import counted
-from genenv.types import Message, Origin, Profile, Proposal, Rejection, Seed, Task
+from genenv.types import Message, Origin, Profile, Proposal, Rejection, Seed, Task, accepted
 
 GOOD, POOR, BROKEN = "good", "poor", "broken"
 LIMIT_S = 30.0
@@ -170,7 +170,7 @@ def _findings(env: Environment, config: RunConfig, n: int, pace: Pace) -> Iterat
         return
     what = "variations that pass the gate"
     proposals = _variations(env, gate, pace.through(what, chosen), seed)
-    valid = [p.outcome for p in proposals if isinstance(p.outcome, Task)]
+    valid = accepted(proposals)
     yield Finding(
         what=what,
         state=GOOD if len(valid) > _FEW_VALID * len(proposals) else POOR,

@@ -82,8 +82,16 @@ class Gate:
 
     def protect(self, tasks: Iterable[Task]) -> None:
         """Add held-out tasks, which no generated task may resemble."""
-        for task in tasks:
-            self.held_out.add(task.id, self.env.surface(task))
+        self.protect_texts((task.id, self.env.surface(task)) for task in tasks)
+
+    def protect_texts(self, surfaces: Iterable[tuple[str, str]]) -> None:
+        """Add held-out tasks of another environment.
+
+        Args:
+            surfaces: id and text (`Environment.surface`) of the tasks.
+        """
+        for name, surface in surfaces:
+            self.held_out.add(name, surface)
 
     def enter(self, base: Iterable[Task], held_out: Iterable[Task]) -> None:
         """Protect the held-out tasks of another environment from now on. The archive is kept.

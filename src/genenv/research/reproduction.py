@@ -340,9 +340,10 @@ def collect(reproduction: Reproduction, asked: Measured | None = None) -> Result
         UsageError: no run is finished.
     """
     runs, _, notes = read_all([grid.path for grid in reproduction.grids])
-    measured = {} if asked is None else _on_benchmarks(reproduction, asked)
+    if not any(run.finished for run in runs):
+        raise UsageError(f"no run in {reproduction.path} is finished; {'; '.join(notes) or 'train some'}")
     found = collect_runs(reproduction.config, reproduction.rows, runs, notes=notes)
-    return replace(found, benchmarks=measured)
+    return found if asked is None else replace(found, benchmarks=_on_benchmarks(reproduction, asked))
 
 
 def collect_runs(

@@ -24,7 +24,7 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.records import Evaluation
 from genenv.runs.store.store import PoolStore
 from genenv.sampling import Sampler
-from genenv.types import Group, Origin, RejectReason, StopReason, Task, TaskBatch, Trace, leading
+from genenv.types import Group, Origin, RejectReason, StopReason, TaskBatch, Trace, accepted, leading
 
 
 def target_band(alpha: float) -> tuple[float, float]:
@@ -346,7 +346,7 @@ def rollout_metrics(
         elsewhere: tokens that an endpoint sampled to write the tasks.
     """
     written = [p for batch in batches for p in batch.proposals]
-    new = [p.outcome for p in written if isinstance(p.outcome, Task)]
+    new = accepted(written)
     new_ids = {task.id for task in new}
     wrote = sum(len(p.generation.token_ids) for p in written if not p.generation.drawn) + elsewhere
     agents = list(dict.fromkeys(group.agent for group in groups))

@@ -97,6 +97,13 @@ class Origin:
             raise UsageError(
                 f"the agents are {', '.join(now)}, but {', '.join(then)} in {self}; a branch keeps them"
             )
+        for name, own in config.population.items():
+            if own.kl_coefficient and self._lacks_reference(name):
+                section = f"agents.{name}" if config.agents else name
+                raise UsageError(
+                    f"{section}.kl_coefficient is {own.kl_coefficient:g}, but {self} was trained without a "
+                    f"KL term and keeps no reference for it; set {section}.kl_coefficient to 0"
+                )
         if config.simulator.source == "model" and not self._has_simulator():
             raise UsageError(f"{self} has no simulator's weights to go on with; set simulator.source")
 
@@ -126,6 +133,12 @@ class Origin:
     def note(self) -> str:
         """Return the comment at the top of a branch's settings that names its origin."""
         return f"# goes on from {self}: these settings hold from round {self.round + 1} on\n\n"
+
+    def _lacks_reference(self, agent: str) -> bool:
+        """Whether an agent had no KL term, and its checkpoint none of the weights that one refers to."""
+        policy = self.config.policy_of(agent)
+        always_kept = policy.tuning == "lora" and policy.backend != "ppo"
+        return not always_kept and not self.config.population[agent].kl_coefficient
 
     def _has_simulator(self) -> bool:
         place = self.checkpoint / "simulator"

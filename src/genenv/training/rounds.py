@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from genenv.agent.policy import Agent, roll_out_seats
-from genenv.algorithms.advantages import agent_credit, compared, zero_advantage_rate
+from genenv.algorithms.advantages import agent_credit, has_signal, zero_advantage_rate
 from genenv.backends.base import Backend
 from genenv.config.run import RunConfig
 from genenv.curriculum.predictors import Probe
@@ -45,6 +45,7 @@ from genenv.types import (
     SimulatorSample,
     Task,
     TaskBatch,
+    accepted,
     leading,
 )
 
@@ -182,10 +183,6 @@ class Produced:
     """State of the run after this round, without weights."""
 
 
-def _tasks(proposals: Sequence[Proposal]) -> list[Task]:
-    return [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
-
-
 def _scored_only(generations: Sequence[Generation], new: Sequence[Task]) -> dict[str, float]:
     marked = {one.id for one in generations if one.scored_only}
     return {"tasks/scored_only": float(sum(task.lineage.generation_id in marked for task in new))}
@@ -244,7 +241,7 @@ class Producer:
             generations = await simulator.propose(env, contexts)
         base, back = pool.revisited(number, tasks)
         proposals, candidates, predicted = await self._gated(number, contexts, generations, base, stage)
-        written, examined = _tasks(proposals), {proposal.generation.id for proposal in proposals}
+        written, examined = accepted(proposals), {proposal.generation.id for proposal in proposals}
         generations = [one for one in generations if one.id in examined]
         told = {one.context_id for one in generations}
         contexts = [context for context in contexts if context.id in told]
@@ -306,13 +303,13 @@ class Producer:
         if pool.chooses_first:
             with stage("gate", "gate" if generations else "", items=len(generations), unit="specs"):
                 built = list(pool.gate.build(contexts, generations))
-                candidates = _tasks(built)
+                candidates = accepted(built)
                 predicted = await self._predicted(number, [*candidates, *base], stage)
                 proposals = pool.chosen_first(number, built, {} if predicted is None else predicted.rates)
         else:
             with stage("gate", "gate" if generations else "", items=len(generations), unit="specs"):
                 proposals = pool.gate.admit(contexts, generations)
-            candidates = _tasks(proposals)
+            candidates = accepted(proposals)
             predicted = await self._predicted(number, [*candidates, *base], stage)
         return proposals if predicted is None else predicted.noted(proposals), candidates, predicted
 
@@ -345,7 +342,7 @@ class Producer:
             found = await self._rolled_out(number, tasks, stage)
             groups += found
             tasks = chosen.instead_of(
-                leading(found), lambda group: compared(group, self.policies.agents[group.agent].config)
+                leading(found), lambda group: has_signal(group, self.policies.agents[group.agent].config)
             )
         await self.policies.check_samples()
         return groups

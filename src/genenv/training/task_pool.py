@@ -23,7 +23,7 @@ from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator
 from genenv.settings import is_own
 from genenv.simulator.policy import make_contexts
-from genenv.types import Context, Group, JsonObject, Profile, Proposal, Seed, Task, leading
+from genenv.types import Context, Group, JsonObject, Profile, Proposal, Seed, Task, accepted, leading
 
 
 class Tasks(Protocol):
@@ -58,7 +58,7 @@ class TaskPool:
         self.gate = Gate(env, config.curriculum, seed=self.seed)
         self.gate.enter(self.base.values(), env.held_out())
         if isinstance(env, ShiftingEnvironment) and not env.shifted:
-            self.gate.protect(env.to_come[1])
+            self.gate.protect_texts(env.surfaces_to_come())
 
     def _settle(self) -> None:
         """Read base data and held-out tasks from the present environment."""
@@ -349,7 +349,7 @@ class TaskPool:
         """
         by_id = {one.outcome.id: one for one in built if isinstance(one.outcome, Task)}
         if self.config.curriculum.novelty_threshold:
-            tasks = [one.outcome for one in reversed(built) if isinstance(one.outcome, Task)]
+            tasks = accepted(reversed(built))
             first = set({self.env.surface(task): task.id for task in tasks}.values())
             by_id = {name: one for name, one in by_id.items() if name in first}
         examined = dict[str, Proposal]()
@@ -358,7 +358,7 @@ class TaskPool:
             examined[name] = self.gate.examine(by_id[name])
             return isinstance(examined[name].outcome, Task)
 
-        tasks = [one.outcome for one in by_id.values() if isinstance(one.outcome, Task)]
+        tasks = accepted(by_id.values())
         rng = generator(self.seed, "candidates-new", number)
         for candidates, most in self._places(tasks, self._planned, number):
             own = {task.id: rates[task.id] for task in candidates}

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from genenv.algorithms.advantages import (
     ADVANTAGES,
-    compared,
     group_advantages,
     grpo_credit,
+    has_signal,
     imitate,
     team_advantages,
     zero_advantage_rate,
@@ -76,7 +76,7 @@ def test_compared_by_success_attempts_that_all_failed_are_alike(toy):
     (first,), spare = choice.new, {group.task.id, "other"}
     mine = replace(group, task=first)
     for config, count in ((GrpoConfig(), 0), (GrpoConfig(advantage_of="success"), 1)):
-        found = choice.instead_of([mine], lambda one, config=config: compared(one, config))
+        found = choice.instead_of([mine], lambda one, config=config: has_signal(one, config))
         assert len(found) == count
         assert {one.id for one in found} <= spare - {first.id}
     solved = replace(group, traces=(replace(partial[0], success=True), *partial[1:]))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,24 @@ from genenv.errors import DataError, UpdateSkipped, UsageError
 FILE = "optimizer.safetensors"
 STATE = "trainer.json"
 """File in a policy's checkpoint with the version of its weights."""
+
+
+def write_version(folder: Path, version: int) -> None:
+    """Write the version of a policy's weights into its checkpoint."""
+    (folder / STATE).write_text(json.dumps({"version": version}) + "\n", encoding="utf-8")
+
+
+def read_version(folder: Path) -> int:
+    """Return the version of the weights in a policy's checkpoint; 0 if it is an old one without a version.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    file = folder / STATE
+    try:
+        return int(json.loads(file.read_text("utf-8"))["version"]) if file.exists() else 0
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{file} cannot be read: {error}") from error
 
 
 class Optimizer:

@@ -302,7 +302,8 @@ class PolicyWeights:
         with readable(folder):
             if self.adapter is None:
                 self._put(self.model.causal, self._whole(folder))
-                if self._initial is not None and (folder / REFERENCE).is_dir():  # a branch may have one first
+                # an agent's first weights may be of a run without a reference; they become it themselves
+                if self._initial is not None and (folder / REFERENCE).is_dir():
                     self._put(self._initial, self._whole(folder / REFERENCE))
                 return
             state = self._read_adapter(folder)

@@ -16,7 +16,6 @@ Shapes: N = trajectories, T = steps, D = observed numbers, K = outputs of the po
 from __future__ import annotations
 
 import copy
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import Moments
 from genenv.backends.base import Opened, Role
 from genenv.backends.local.losses import Tokens, token_losses
-from genenv.backends.local.optimizer import STATE, Optimizer, readable
+from genenv.backends.local.optimizer import Optimizer, read_version, readable, write_version
 from genenv.backends.scripted import END, ScriptedSampler
 from genenv.backends.settings import PolicyConfig, PpoConfig, SamplingConfig
 from genenv.chat.assistant import ChatMessage, Reply, Talk
@@ -47,7 +46,7 @@ from genenv.environments.control.simulation import (
 )
 from genenv.environments.control.simulation import written as text_of
 from genenv.environments.control.systems import System, find_system
-from genenv.errors import DataError, RolloutError, UpdateSkipped, UsageError
+from genenv.errors import RolloutError, UpdateSkipped, UsageError
 from genenv.progress import advance
 from genenv.sampling import COLDEST, Completion, SampleRequest, WaitingRequests, blocking, sampling_params
 from genenv.seeding import stream
@@ -428,19 +427,16 @@ class PpoTrainer:
         if self.reference is not None:
             safetensors.torch.save_file(self.reference.state_dict(), folder / f"reference-{WEIGHTS}")
         self.optimizer.save(folder)
-        (folder / STATE).write_text(json.dumps({"version": self.sampler.version}) + "\n", encoding="utf-8")
+        write_version(folder, self.sampler.version)
 
     async def load(self, folder: Path) -> None:
         """Restore what `save` wrote. See `Trainer`."""
         _read(self.network, folder / WEIGHTS)
-        if self.reference is not None:
+        if self.reference is not None and (folder / f"reference-{WEIGHTS}").exists():  # see `PolicyWeights`
             _read(self.reference, folder / f"reference-{WEIGHTS}")
         self.optimizer.load(folder)
         self.optimizer.ramped = self._ramped
-        try:
-            version = int(json.loads((folder / STATE).read_text("utf-8"))["version"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{folder / STATE} cannot be read: {error}") from error
+        version = read_version(folder)
         await self.publish()
         self.sampler.version = version
 

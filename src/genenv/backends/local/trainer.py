@@ -7,7 +7,6 @@ Shapes: M = tokens of a micro-batch with a nonzero weight, W = width, V = vocabu
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import Moments, OptimizerConfig
 from genenv.backends.local.losses import Tokens, k3, token_losses
 from genenv.backends.local.model import LocalModel
-from genenv.backends.local.optimizer import STATE, Optimizer
+from genenv.backends.local.optimizer import Optimizer, read_version, write_version
 from genenv.backends.local.packing import (
     Piece,
     TokenTree,
@@ -35,7 +34,7 @@ from genenv.backends.local.packing import (
 from genenv.backends.local.policy_weights import PolicyWeights
 from genenv.backends.local.processes import ALONE, METHODS_ON_ALL_RANKS, Call, Processes, Turn, on_all_ranks
 from genenv.backends.local.token_logprobs import Scores, kl_between
-from genenv.errors import DataError, UpdateSkipped
+from genenv.errors import UpdateSkipped
 from genenv.progress import advance
 from genenv.sampling import blocking
 
@@ -209,7 +208,7 @@ class LocalTrainer:
         self.optimizer.save(folder)
         if self.processes.rank:
             return
-        (folder / STATE).write_text(json.dumps({"version": self.weights.version}) + "\n", encoding="utf-8")
+        write_version(folder, self.weights.version)
 
     @on_all_ranks
     async def load(self, folder: Path) -> None:
@@ -218,13 +217,7 @@ class LocalTrainer:
         self.weights.load(folder)
         self.optimizer.load(folder)
         self.optimizer.ramped = self._ramped
-        state = folder / STATE
-        try:
-            self.weights.version = (
-                int(json.loads(state.read_text("utf-8"))["version"]) if state.exists() else 0
-            )
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{state} cannot be read: {error}") from error
+        self.weights.version = read_version(folder)
 
     def _within_memory(self, run: Callable[[int], None], forget: Callable[[], None] = lambda: None) -> None:
         if self.processes.size > 1:  # all of them have as many pieces

@@ -47,6 +47,7 @@ from genenv.types import (
     StopReason,
     Task,
     Trace,
+    accepted,
 )
 
 _WRITTEN_ONCE = 5
@@ -104,7 +105,7 @@ class SimulatedRun:
         config, arm = self._config, self._arm
         contexts = self._choose(number)
         proposals, places = self._propose(contexts)
-        new = [proposal.outcome for proposal in proposals if isinstance(proposal.outcome, Task)]
+        new = accepted(proposals)
         back = self._revisited(number, len(new))
         tasks = [*new, *back]
         places_N2 = np.array([*places, *(place_of(task) for task in back)])

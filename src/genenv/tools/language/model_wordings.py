@@ -75,8 +75,9 @@ def _end_of_list(text: str, tool: str) -> int | None:
         return None
     keys = tool, toml_key(tool), json.dumps(tool), json.dumps(tool, ensure_ascii=False), f"'{tool}'"
     names = "|".join(map(re.escape, keys))
-    for key in re.finditer(rf"^[ \t]*(?:{names})[ \t]*=", text, re.MULTILINE):
-        for end in re.compile("]").finditer(text, key.end()):
+    found = [key.end() for key in re.finditer(rf"^[ \t]*(?:{names})[ \t]*=", text, re.MULTILINE)]
+    for start in (*found, 0):  # 0: its key is spelled in yet another way
+        for end in re.compile("]").finditer(text, start):
             with contextlib.suppress(tomllib.TOMLDecodeError):
                 if tool in tomllib.loads(text[: end.end()]):
                     return end.start()

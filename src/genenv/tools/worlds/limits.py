@@ -48,11 +48,10 @@ class Budget:
 
     Args:
         limits: the limits; time counts from now.
-        clock: returns the time in seconds.
     """
 
-    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limits, self._clock, self._start = limits, clock, clock()
+    def __init__(self, limits: Limits) -> None:
+        self._limits, self._start = limits, time.monotonic()
         self.calls = self.received = 0
 
     @property
@@ -67,7 +66,7 @@ class Budget:
     @property
     def seconds(self) -> float:
         """The time that is over, in seconds."""
-        return self._clock() - self._start
+        return time.monotonic() - self._start
 
     def check(self) -> None:
         """Check that time and bytes are left.
