@@ -49,10 +49,11 @@ def _in_section(section: BaseModel, prefix: str, but: Collection[str] = ()) -> I
         value = getattr(section, key)
         for inner, one in _sections_in(value):
             yield from _in_section(one, f"{prefix}{key}.{inner}")
-        if value == field.get_default(call_default_factory=True):
+        needed = needed_values(field)
+        if not needed or value == field.get_default():
             continue
-        for other, needed in needed_values(field).items():
-            if not _is_met(given := getattr(section, other), needed):
+        for other, values in needed.items():
+            if not _is_met(given := getattr(section, other), values):
                 yield (
                     f"{prefix}{key} = {json.dumps(value)} has no effect, as {prefix}{other} is "
                     f"{json.dumps(given)}"
