@@ -13,9 +13,10 @@ import torch
 from genenv.agent.policy import AgentConfig
 from genenv.algorithms.datum import Datum, Objective, averaged
 from genenv.algorithms.settings import OptimizerConfig
+from genenv.backends.local.optimizer import STATE
 from genenv.backends.local.packing import Bundle, Packed
 from genenv.backends.local.token_logprobs import kl_full
-from genenv.backends.local.trainer import STATE, LocalTrainer
+from genenv.backends.local.trainer import LocalTrainer
 from genenv.errors import DataError, UpdateSkipped
 from genenv.runs.folder import metrics_line
 from genenv.sampling import SampleRequest
