@@ -133,7 +133,7 @@ def page(config: Path, file: Path, offline: Sequence[int]) -> str:
     """Return the page of `genenv reproduce` of the runs in a file."""
     settings = load_config(config)
     runs = [run_of(line, settings) for line in lines(file)]
-    results = collect_runs(settings, rows_of(list(ROWS), offline), runs)
+    results = collect_runs(settings, rows_of(list(ROWS), offline), runs, place=file)
     return markdown(config.stem, subtitle(results), tables(results), differences(results), results.notes)
 
 

@@ -340,9 +340,7 @@ def collect(reproduction: Reproduction, asked: Measured | None = None) -> Result
         UsageError: no run is finished.
     """
     runs, _, notes = read_all([grid.path for grid in reproduction.grids])
-    if not any(run.finished for run in runs):
-        raise UsageError(f"no run in {reproduction.path} is finished; {'; '.join(notes) or 'train some'}")
-    found = collect_runs(reproduction.config, reproduction.rows, runs, notes=notes)
+    found = collect_runs(reproduction.config, reproduction.rows, runs, place=reproduction.path, notes=notes)
     return found if asked is None else replace(found, benchmarks=_on_benchmarks(reproduction, asked))
 
 
@@ -351,6 +349,7 @@ def collect_runs(
     of_rows: Mapping[str, Row],
     runs: Sequence[MeasuredRun],
     *,
+    place: Path,
     notes: Sequence[str] = (),
 ) -> Results:
     """Return the results of rows from runs that are read.
@@ -359,6 +358,7 @@ def collect_runs(
         config: the settings that the runs share.
         of_rows: the rows by name.
         runs: the runs; those that are not finished are named in a note.
+        place: where they were read, for the message.
         notes: notes from reading, which come first.
 
     Raises:
@@ -368,7 +368,7 @@ def collect_runs(
     notes = [*notes, *unfinished]
     finished = [run for run in runs if run.finished]
     if not finished:
-        raise UsageError(f"no run is finished; {'; '.join(notes) or 'train some'}")
+        raise UsageError(f"no run in {place} is finished; {'; '.join(notes) or 'train some'}")
     by_column = [(run, columns(run, run.measured[-1])) for run in finished]
     before = {run.seed: columns(run, run.measured[0]) for run in finished}
     rows = [

@@ -355,3 +355,15 @@ def test_a_network_loads_neither_transformers_nor_peft() -> None:
     code = "import sys, genenv.backends.local.ppo; print({'transformers', 'peft'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_first_weights_may_be_of_a_run_without_a_reference(env: Control, tmp_path: Path) -> None:
+    _, trainer = opened(env, seed=3)
+    asyncio.run(trainer.save(tmp_path))
+    _, again = opened(env, reference=True)
+    asyncio.run(again.load(tmp_path))
+    asyncio.run(again.anchor("none"))
+    assert again.reference is not None
+    for network in (again.network, again.reference):
+        for one, other in zip(network.parameters(), trainer.network.parameters(), strict=True):
+            assert torch.equal(one, other)
