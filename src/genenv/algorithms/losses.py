@@ -22,7 +22,6 @@ from functools import cached_property
 from typing import Any, Literal, Self, TypeAlias, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from genenv.plugins import own_part
 
@@ -167,7 +166,7 @@ def find_loss(name: str) -> Loss:
     return known or Loss(function=cast(LossFunction, own_part("agent.loss", name, takes=("terms",))))
 
 
-class Values(npt.NDArray[np.float64]):
+class Values(np.ndarray[tuple[int, ...], np.dtype[np.float64]]):
     """[M] a NumPy array with the tensor methods that losses use, for trainers without torch."""
 
     @classmethod
