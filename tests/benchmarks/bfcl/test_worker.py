@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import subprocess
 import sys
@@ -13,8 +14,9 @@ import pytest
 
 from genenv.benchmarks.bfcl.benchmark import Bfcl
 from genenv.benchmarks.bfcl.worker import Stopped, Worker
-from genenv.errors import UsageError
+from genenv.errors import RolloutError, UsageError
 from genenv.evaluation.data import DataFolder
+from recited import Recited
 
 FEW_S = 30
 """Seconds in which whatever is asked has ended, on a busy machine too."""
@@ -100,6 +102,29 @@ def test_a_value_on_which_an_official_converter_takes_for_ever_is_stopped(short:
     with contextlib.suppress(Stopped):
         assert not short.ask("grade_calls", answer={"calls": [{"f": {"tags": slow}}]}, **request)["valid"]
     assert time.monotonic() - started < FEW_S
+
+
+def test_requests_of_others_do_not_count() -> None:
+    worker = Worker(cpu_s=0.1)
+    assert worker.ask("commands", text="[f()]") == ["f()"]
+    much = {"a": list(range(200_000))}  # whose reading takes the process about 20 ms each time
+    for _ in range(10):
+        assert (
+            worker.ask("execute", entry_id="a", config=much, classes=[], long_context=False, steps=[]) == []
+        )
+    worker.end()
+
+
+def test_a_prompt_that_takes_too_much_ends_the_rollout_alone(
+    small: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(self: Worker, what: str, **arguments: Any) -> Any:
+        raise Stopped("it takes more than 5 s")
+
+    item, talk = small.item("simple_python"), Recited([])
+    monkeypatch.setattr(Worker, "ask", stopped)
+    with pytest.raises(RolloutError, match="more than 5 s"):
+        asyncio.run(Bfcl().attempt(item, talk))
 
 
 def test_what_cannot_be_sent_is_stopped(short: Worker) -> None:

@@ -15,7 +15,7 @@ from functools import cache
 from typing import IO, Any, cast
 
 from genenv.benchmarks.bfcl.data import INSTALL, data_folder
-from genenv.errors import UsageError
+from genenv.errors import RolloutError, UsageError
 
 _MODULE = "genenv.benchmarks.bfcl.official"
 _MEMORY_GIB = 1
@@ -25,8 +25,11 @@ _WALL_S = 60
 """Wall-clock limit of a reply in seconds, for busy machines."""
 
 
-class Stopped(Exception):
-    """Raised if a request exceeds its time or memory, or ends the process in another way."""
+class Stopped(RolloutError):
+    """Raised if a request exceeds its time or memory, or ends the process in another way.
+
+    A rollout that needs its result ends; the evaluation goes on.
+    """
 
 
 class Worker:
