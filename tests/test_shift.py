@@ -5,17 +5,24 @@ from __future__ import annotations
 import random
 import shutil
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from genenv.config.run import RunConfig, dump_toml, parse_config
-from genenv.environments.wrappers import SUFFIX
+from genenv.environments import close_environment
+from genenv.environments.base import Environment
+from genenv.environments.common import read_base
+from genenv.environments.programs.environment import Programs
+from genenv.environments.wrappers import SUFFIX, ShiftingEnvironment
+from genenv.errors import UsageError
 from genenv.runs.folder import RunFolder
 from genenv.runs.metrics import summarise
 from genenv.runs.store.store import PoolStore
+from genenv.training import opening
 from genenv.training.loop import CoEvolution
 from genenv.training.opening import build_players, open_environment
-from genenv.types import Json, Origin
+from genenv.types import Json, JsonObject, Lineage, Origin, Rejection, Task
 from genenv.viewer.frozen import write_report
 from typed import refused, succeeds
 
@@ -80,6 +87,73 @@ def test_it_is_measured_right_before_the_shift_at_it_and_often_after_it(finished
     assert taken == {0: before, 1: [], 2: before, 3: [*after, *after], 4: after, 5: after}
     assert [n for n, m in metrics.items() if "agent/eval_at_shift" in m] == [SHIFT]
     assert [round_.held_out and round_.held_out[1] for round_ in overview] == [6, None, 6, 6, 6, 6]
+
+
+@pytest.mark.parametrize(
+    ("writes", "later"),
+    [("parameters", {"values": {"lift": [1.6, 1.2]}}), ("spec", {"system": "mountain_car"})],
+)
+def test_specs_are_those_of_the_environment_after_the_shift(writes: str, later: JsonObject) -> None:
+    config = parse_config(
+        {
+            "environment": {"name": "control", "base_tasks": 4, "held_out_tasks": 4},
+            "shift": {"round": 2, "environment": later},
+            "simulator": {"writes": writes, "source": "variation", "contexts": 4},
+        }
+    )
+    env = open_environment(config)
+    assert isinstance(env, ShiftingEnvironment)
+    env.shift()
+    seed = env.seeds()[0]
+    assert seed.spec == read_base(cast(Environment, env), seed.spec).model_dump(mode="json")
+    lineage = Lineage(origin=Origin.GENERATED, seed_id=seed.id)
+    for draw in range(4):
+        spec = env.spec.model_validate(env.variation(seed, random.Random(draw)))
+        assert isinstance(
+            env.build(spec, task_id="t", lineage=lineage, rng=random.Random(draw)), Task | Rejection
+        )
+
+
+class Served(Programs):
+    """An environment with a process, which is gone when it is closed."""
+
+    open = True
+
+    @property
+    def world(self) -> Any:
+        return self
+
+    def close(self) -> None:
+        self.open = False
+        raise OSError("the process is gone")
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+def test_both_environments_are_closed_even_if_one_of_them_fails_to(shifted: bool) -> None:
+    both = Served(), Served()
+    shifting = ShiftingEnvironment(*both)
+    if shifted:
+        shifting.shift()
+    with pytest.raises(OSError, match="gone"):
+        close_environment(cast(Environment, shifting))
+    assert [env.open for env in both] == [False, False]
+
+
+def test_an_environment_is_closed_if_the_later_one_cannot_be_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, both = Served(), list[Served]()
+
+    def load(*_: object) -> Served:
+        both.append(first)
+        if len(both) > 1:
+            raise UsageError("no such environment")
+        return first
+
+    monkeypatch.setattr(opening, "load_environment", load)
+    with pytest.raises(OSError, match="gone"):
+        open_environment(parse_config(SETTINGS))
+    assert not first.open
 
 
 @pytest.mark.long

@@ -91,14 +91,18 @@ def own_part(
     try:
         found: object = getattr(_module_of_file(module) if is_file else import_module(module), name, None)
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"{setting} is {where!r}: there is no module {error.name!r}; is it on PYTHONPATH?"
-        ) from error
+        of_itself = not is_file and f"{module}.".startswith(f"{error.name}.")
+        what = (
+            f"there is no module {error.name!r}; is it on PYTHONPATH?"
+            if of_itself
+            else f"its module {module!r} needs {error.name!r}, which is not installed"
+        )
+        raise UsageError(f"{setting} is {where!r}: {what}") from error
     except GenenvError:
         raise
     except (Exception, SystemExit) as error:
         raise EnvironmentCodeError(
-            f"{setting} is {where!r}: module {module!r} cannot be loaded: {type(error).__name__}: "
+            f"{setting} is {where!r}: its module {module!r} cannot be loaded: {type(error).__name__}: "
             f"{first_line(error)}"
         ) from error
     if not callable(found):

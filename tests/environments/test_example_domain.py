@@ -70,7 +70,7 @@ def test_its_name_is_a_setting_that_comes_back(weekdays):
     ("name", "words"),
     [
         ("nowhere_at_all:Weekdays", "there is no module 'nowhere_at_all'; is it on PYTHONPATH?"),
-        ("weekdays:Weekday", "module 'weekdays' has no class 'Weekday'"),
+        ("weekdays:Weekday", "module 'weekdays' has no function or class 'Weekday'"),
         ("weekdays", "unknown environment"),
         (":Weekdays", "is not of the form package.module:Class"),
         (".weekdays:Weekdays", "is not of the form package.module:Class"),

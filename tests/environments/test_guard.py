@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import inspect
 import math
 import random
 import re
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from genenv.backends.scripted import ScriptedSampler
 from genenv.environments import load_environment
-from genenv.environments.base import OutOfTurns, tools_of
+from genenv.environments.base import HasParameters, OutOfTurns, tools_of
 from genenv.environments.guard import GuardedEnvironment, guarded
+from genenv.environments.wrappers import ByParameters
 from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
+from genenv.evaluation.environment_check import Finding, HasFindings
 from genenv.rollout.driver import Sampling, roll_out
 from genenv.settings import NoSettings
-from genenv.types import Message, Profile, Seed, StopReason, Verdict
+from genenv.types import Lineage, Message, Origin, Profile, Seed, StopReason, Task, Verdict
 
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=50, timeout_s=30.0, seed=0)
 
@@ -172,7 +175,7 @@ def test_a_wrong_answer_is_one_sentence(
     ("changes", "words"),
     [
         ({"id": "other"}, "with the id 'other', not the one that it was given"),
-        ({"oracle": ()}, "without an oracle"),
+        ({"oracle": None}, "returns None, not a tuple of texts"),
         ({"oracle": "3"}, "returns str '3'"),
         ({"skills": ("two words",)}, "returns the skill str 'two words'"),
         ({"skills": "sums"}, "returns skills that are"),
@@ -189,6 +192,89 @@ def test_a_task_that_cannot_be_used_is_one_sentence(
     with pytest.raises(EnvironmentCodeError) as caught:
         calls(broken(own, "build", build), toy)["build"]()
     assert words in str(caught.value)
+
+
+def test_a_task_without_a_known_solution_is_a_task(own: type[Any], toy: Any) -> None:
+    def build(self: Any, spec: Any, **rest: Any) -> Any:
+        return replace(super(type(self), self).build(spec, **rest), oracle=())
+
+    assert calls(broken(own, "build", build), toy)["build"]().oracle == ()
+
+
+# what an environment may have beyond the interface
+
+
+@pytest.fixture
+def drawing(own: type[Any]) -> type[Any]:
+    """A whole environment with parameters and findings."""
+
+    class Drawing(own):
+        parameters = own.spec
+
+        def parameter_options(self, seed: Seed) -> list[dict[str, Any]]:
+            return [{"turns": range(1, 2), "left": (1, 2), "right": [3]}]
+
+        def parameter_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
+            return (Message(role="user", content="write"),)
+
+        def drawn(self, parameters: Any, seed: Seed, rng: random.Random) -> Any:
+            return parameters
+
+        def findings(self) -> Any:
+            yield Finding(what="sums", state="good", seen="all")
+
+    return Drawing
+
+
+def test_what_an_environment_may_have_is_seen_by_the_protocols_of_newer_pythons(
+    own: type[Any], drawing: type[Any]
+) -> None:
+    names = ["parameters", "parameter_options", "parameter_messages", "drawn", "findings"]
+    for made, has in ((own, False), (drawing, True)):
+        env = guarded(made())
+        for name in names:  # as isinstance looks from Python 3.12 on: without `__getattr__`
+            assert (inspect.getattr_static(env, name, None) is not None) is has
+    env = guarded(drawing())
+    assert isinstance(env, HasParameters)
+    assert isinstance(env, HasFindings)
+    assert [one.what for one in env.findings()] == ["sums"]
+    by, seed = ByParameters(cast(Any, env)), env.seeds()[0]
+    spec = by.spec.model_validate(by.variation(seed, random.Random(0)))
+    lineage = Lineage(origin=Origin.GENERATED, seed_id=seed.id)
+    assert isinstance(by.build(spec, task_id="t", lineage=lineage, rng=random.Random(0)), Task)
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "words"),
+    [
+        ("parameter_options", 3, "not a sequence of alternatives"),
+        ("parameter_options", [3], "int 3 among its alternatives"),
+        ("parameter_options", [], "alternatives without a value"),
+        ("parameter_options", [{"left": []}], "alternatives without a value"),
+        ("parameter_options", [{"left": [object]}], "no JSON"),
+        ("parameter_messages", "hi", "not a sequence of messages"),
+        ("drawn", {}, "not a spec or a Rejection"),
+        ("findings", 3, "not findings"),
+        ("findings", [3], "None, not a text"),
+    ],
+)
+def test_a_wrong_answer_of_what_it_may_have_is_one_sentence(
+    drawing: type[Any], toy: Any, method: str, answer: Any, words: str
+) -> None:
+    def called(how: Any) -> str:
+        env, seed = broken(drawing, method, how), toy.context().seed
+        given: dict[str, tuple[Any, ...]] = {
+            "parameter_options": (seed,),
+            "parameter_messages": (seed, Profile(), 0.5),
+            "drawn": (env.spec(turns=1, left=1, right=2), seed, random.Random(0)),
+            "findings": (),
+        }
+        with pytest.raises(EnvironmentCodeError) as caught:
+            getattr(env, method)(*given[method])
+        return str(caught.value)
+
+    assert words in called(lambda *_: answer)
+    assert f": {method} raised KeyError: 'x'" in called(lambda *_: {}["x"])
 
 
 # episodes

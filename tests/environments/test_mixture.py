@@ -17,7 +17,7 @@ from genenv.config.run import as_tables, load_config, parse_config
 from genenv.environments import close_environment, load_environment
 from genenv.environments.base import Environment
 from genenv.environments.common import read_base
-from genenv.environments.mixture import interleaved, member_of, seeds_by_share, spread
+from genenv.environments.mixture import Mixture, MixtureConfig, interleaved, member_of, seeds_by_share, spread
 from genenv.environments.wrappers import ByParameters
 from genenv.errors import UsageError
 from genenv.evaluation.environment_check import BROKEN, check_environment
@@ -176,6 +176,22 @@ def test_it_keeps_what_environments_promise_with_a_bundle_among_its_members(tmp_
 )
 def test_what_is_wrong_with_members_is_said_in_a_sentence(members: Json, sentence: str) -> None:
     assert sentence in complaint(members)
+
+
+def test_members_are_closed_if_a_later_one_cannot_be_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = list[str]()
+
+    def opened(name: str, settings: Any) -> Any:
+        if name == "household":
+            raise UsageError("no rooms")
+        return type(
+            "World", (), {"close": lambda self: closed.append(name), "world": property(lambda self: self)}
+        )()
+
+    monkeypatch.setattr("genenv.environments.mixture.load_environment", opened)
+    with pytest.raises(UsageError, match="no rooms"):
+        Mixture(MixtureConfig(members=cast(Any, TWO)))
+    assert closed == ["programs"]
 
 
 def test_the_same_table_twice_is_refused_as_any_toml_file(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ environment of another library, `openenv:http://HOST:PORT`, `verifiers:TASKSET` 
 from __future__ import annotations
 
 import contextlib
-import importlib
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -18,7 +17,8 @@ from pydantic import BaseModel
 from genenv.environments.base import Environment, EnvironmentWrapper
 from genenv.environments.guard import guarded
 from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line, spelled, unknown_name
-from genenv.plugins import load, parts
+from genenv.plugins import load, own_part, parts
+from genenv.settings import is_own
 
 FOLDER_MARK = "bundle.toml"
 """A folder that contains this file holds an environment."""
@@ -117,9 +117,14 @@ def load_environment(name: str, settings: BaseModel | None = None) -> Environmen
     made = _environment_class(name)
     if _is_ours(name):
         return cast(Environment, made(chosen))
-    with _sentence(name, "cannot be made"):
-        own = made(chosen)
-    return guarded(own)
+    try:
+        return guarded(made(chosen))
+    except GenenvError:
+        raise
+    except Exception as error:
+        raise EnvironmentCodeError(
+            f"environment {name!r}: cannot be made: {type(error).__name__}: {first_line(error)}; mend it"
+        ) from error
 
 
 def _class_of(name: str) -> object:
@@ -153,11 +158,12 @@ def _kind_and_place(name: str) -> tuple[str | None, str]:
 
 def close_environment(env: Environment) -> None:
     """End the processes that run an environment's tools, if it has any."""
-    if isinstance(env, EnvironmentWrapper):
-        return close_environment(env.inner)
-    ended = getattr(getattr(env, "world", None), "close", None)
-    if ended is not None:
-        ended()
+    with contextlib.ExitStack() as closed:
+        if isinstance(env, EnvironmentWrapper):
+            for inner in env.wrapped:
+                closed.callback(close_environment, inner)
+        elif (ended := getattr(getattr(env, "world", None), "close", None)) is not None:
+            ended()
 
 
 def _is_ours(name: str) -> bool:
@@ -169,54 +175,12 @@ def _environment_class(name: str) -> type:
     where = name if ":" in name else _ENVIRONMENTS.get(name)
     if where is None:
         raise unknown_name("environment", name, _ENVIRONMENTS)
-    module, _, attribute = where.partition(":")
-    try:
-        with _sentence(name, f"its module {module!r} cannot be loaded"):
-            loaded = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if _is_ours(name):
-            raise
-        if not f"{module}.".startswith(f"{error.name}."):
-            raise UsageError(
-                f"environment {name!r}: its module {module!r} needs {error.name!r}, which is not installed"
-            ) from error
-        raise UsageError(
-            f"environment {name!r}: there is no module {error.name!r}; is it on PYTHONPATH?"
-        ) from error
-    except (TypeError, ValueError) as error:  # a relative or an empty name
-        raise UsageError(f"environment {name!r} is not of the form package.module:Class") from error
-    found = getattr(loaded, attribute, None)
-    if not isinstance(found, type):
-        raise UsageError(f"environment {name!r}: module {module!r} has no class {attribute!r}")
-    if missing := sorted(part for part in _PARTS if not hasattr(found, part)):
-        raise UsageError(
-            f"environment {name!r} lacks {', '.join(missing)}; genenv.environments.base says what an "
-            f"environment is"
-        )
-    for part, kind in (("spec", BaseModel), ("config", BaseModel)):
-        if not (isinstance(of_class := getattr(found, part), type) and issubclass(of_class, kind)):
+    if _is_ours(name):
+        return cast(type, load(where))
+    if not is_own(where):
+        raise UsageError(f"environment {name!r} is not of the form package.module:Class")
+    found = cast(type, own_part("environment.name", where, takes=None, methods=sorted(_PARTS)))
+    for part in ("spec", "config"):
+        if not (isinstance(of_class := getattr(found, part), type) and issubclass(of_class, BaseModel)):
             raise UsageError(f"environment {name!r}: its {part} is no class of pydantic's BaseModel")
     return found
-
-
-@contextlib.contextmanager
-def _sentence(name: str, what: str) -> Generator[None]:
-    """Turn an error of a user's code while it is loaded into one sentence; errors in genenv pass through.
-
-    Args:
-        name: the environment.
-        what: the step that failed, for the sentence.
-
-    Raises:
-        EnvironmentCodeError: names the environment, the step and the error.
-    """
-    try:
-        yield
-    except (GenenvError, ModuleNotFoundError):
-        raise
-    except Exception as error:
-        if _is_ours(name) or (not name.partition(":")[0].strip(".") or name.startswith(".")):
-            raise
-        raise EnvironmentCodeError(
-            f"environment {name!r}: {what}: {type(error).__name__}: {first_line(error)}; mend it"
-        ) from error

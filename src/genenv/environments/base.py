@@ -10,12 +10,15 @@ import functools
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol, cast, runtime_checkable
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic import BaseModel
 
 from genenv.errors import EnvironmentCodeError
 from genenv.types import Json, JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Ask = Callable[[Sequence[Message]], Awaitable[str]]
 """Append these messages to the conversation and return the agent's next reply."""
@@ -29,7 +32,19 @@ class OutOfTurns(Exception):
 
 
 class Episode(Protocol):
-    """The conversation of one rollout, which an environment implements. Each is new, so it may hold state."""
+    """The conversation of one rollout, which an environment implements. Each is new, so it may hold state.
+
+    Optional attributes:
+        tools: tools in OpenAI's form, `{"type": "function", "function": {...}}`, for the model's chat
+            template; none if messages describe them. For every model, calls have the same form in the
+            agent's replies and in the task's demonstration: each is `<tool_call>`, a line with
+            `{"name": ..., "arguments": {...}}`, `</tool_call>`.
+        choices: the replies that are allowed now, read before each `ask`: the policy samples, and is trained,
+            within them. Every text is allowed if there are none.
+        verdict: a method without arguments that grades the episode by what it has become, so that nothing is
+            executed a second time. It is called once, after `run` has returned, or has raised `OutOfTurns`,
+            and agrees with `Environment.check` of the same replies.
+    """
 
     max_turns: int
     """The maximum number of replies; between turns the policy may keep the KV cache."""
@@ -40,40 +55,6 @@ class Episode(Protocol):
         Raises:
             RolloutError: the rollout cannot continue.
         """
-        ...
-
-
-@runtime_checkable
-class OffersTools(Protocol):
-    """An episode whose tools are passed to the model's chat template instead of being described in a message.
-
-    For every model, calls have the same form in the agent's replies and in the task's demonstration: each is
-    `<tool_call>`, a line with `{"name": ..., "arguments": {...}}`, `</tool_call>`.
-    """
-
-    @property
-    def tools(self) -> Sequence[JsonObject]:
-        """Tools in OpenAI's form, `{"type": "function", "function": {...}}`; empty if in messages."""
-        ...
-
-
-class OffersChoices(Protocol):
-    """An episode that allows only some replies; the policy samples, and is trained, within that set."""
-
-    @property
-    def choices(self) -> Sequence[str]:
-        """The replies that are allowed now, read before each `ask`; empty if every text is allowed."""
-        ...
-
-
-class HasVerdict(Protocol):
-    """An episode that grades itself by what it has become, so that nothing is executed a second time.
-
-    Its verdict is the one that `Environment.check` gives for the same replies.
-    """
-
-    def verdict(self) -> Verdict:
-        """Grade the episode. Called once, after `run` has returned, or has raised `OutOfTurns`."""
         ...
 
 
@@ -127,7 +108,7 @@ class SeatedEpisode:
         await self.play_seats({self.seats[0]: ask})
 
     def verdict(self) -> Verdict:
-        """Grade the first seat; see `HasVerdict`."""
+        """Grade the first seat; see `Episode`."""
         return self.verdicts()[self.seats[0]]
 
 
@@ -230,8 +211,13 @@ class Environment(Protocol):
         ...
 
 
+def base_spec(env: Environment) -> type[BaseModel]:
+    """Return the model of the specs of the base data: `spec`, unless the simulator writes parameters."""
+    return getattr(env, "base_spec", env.spec)
+
+
 def verdict_of(env: Environment, task: Task, episode: Episode | None, replies: Sequence[str]) -> Verdict:
-    """Return the verdict on an episode that has ended: its own (`HasVerdict`), or else the environment's."""
+    """Return the verdict on an episode that has ended: its own (`Episode`), or else the environment's."""
     own: Callable[[], Verdict] | None = getattr(episode, "verdict", None)
     return own() if own is not None else env.check(task, replies)
 
@@ -275,55 +261,30 @@ class ForwardingEnvironment:
         """Call a method of another environment."""
         raise NotImplementedError
 
-    def seeds(self) -> Sequence[Seed]:
-        """See `Environment`."""
-        return self.call("seeds")
+    @staticmethod
+    def _passed_on(
+        method: Callable[Concatenate[Environment, P], T],
+    ) -> Callable[Concatenate[ForwardingEnvironment, P], T]:
+        """Return a method of `Environment` that passes its call on."""
 
-    def held_out(self) -> Sequence[Task]:
-        """See `Environment`."""
-        return self.call("held_out")
+        @functools.wraps(method)
+        def passed_on(self: ForwardingEnvironment, *args: P.args, **kwargs: P.kwargs) -> T:
+            return self.call(method.__name__, *args, **kwargs)
 
-    def spec_schema(self, seed: Seed) -> JsonObject:
-        """See `Environment`."""
-        return self.call("spec_schema", seed)
+        return passed_on
 
-    def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
-        """See `Environment`."""
-        return self.call("simulator_messages", seed, profile, target)
-
-    def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """See `Environment`."""
-        return self.call("variation", seed, rng)
-
-    def build(
-        self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
-    ) -> Task | Rejection:
-        """See `Environment`."""
-        return self.call("build", spec, task_id=task_id, lineage=lineage, rng=rng)
-
-    def audit(self, task: Task, rng: random.Random) -> Rejection | None:
-        """See `Environment`."""
-        return self.call("audit", task, rng)
-
-    def episode(self, task: Task) -> Episode:
-        """See `Environment`."""
-        return self.call("episode", task)
-
-    def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """See `Environment`."""
-        return self.call("check", task, replies)
-
-    def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """See `Environment`."""
-        return self.call("random_replies", task, rng)
-
-    def steps(self, task: Task) -> int:
-        """See `Environment`."""
-        return self.call("steps", task)
-
-    def surface(self, task: Task) -> str:
-        """See `Environment`."""
-        return self.call("surface", task)
+    seeds = _passed_on(Environment.seeds)
+    held_out = _passed_on(Environment.held_out)
+    spec_schema = _passed_on(Environment.spec_schema)
+    simulator_messages = _passed_on(Environment.simulator_messages)
+    variation = _passed_on(Environment.variation)
+    build = _passed_on(Environment.build)
+    audit = _passed_on(Environment.audit)
+    episode = _passed_on(Environment.episode)
+    check = _passed_on(Environment.check)
+    random_replies = _passed_on(Environment.random_replies)
+    steps = _passed_on(Environment.steps)
+    surface = _passed_on(Environment.surface)
 
 
 class EnvironmentWrapper(ForwardingEnvironment):
@@ -337,7 +298,19 @@ class EnvironmentWrapper(ForwardingEnvironment):
 
     def __init__(self, env: Environment) -> None:
         self.inner = env
-        self.name, self.spec, self.config = env.name, env.spec, env.config
+        self.wrapped: tuple[Environment, ...] = (env,)
+        """All environments that it holds, which are closed with it."""
+        self.name, self.config = env.name, env.config
+
+    @property
+    def spec(self) -> type[BaseModel]:
+        """See `Environment`. An environment may set it by its settings, so it is that of the present one."""
+        return self.inner.spec
+
+    @property
+    def base_spec(self) -> type[BaseModel]:
+        """The model of the specs of the base data."""
+        return base_spec(self.inner)
 
     def call(self, method: str, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as of the base class
         """Call a method of the wrapped environment."""
@@ -366,7 +339,7 @@ class _OneSeat:
 
     @property
     def choices(self) -> Sequence[str]:
-        """See `OffersChoices`."""
+        """See `Episode`."""
         return choices_of(self._episode)
 
     async def run(self, ask: Ask) -> None:
@@ -374,7 +347,7 @@ class _OneSeat:
         await self._episode.play_seats({self._seat: ask})
 
     def verdict(self) -> Verdict:
-        """Grade this seat; see `HasVerdict`."""
+        """Grade this seat; see `Episode`."""
         return self._episode.verdicts()[self._seat]
 
 

@@ -13,7 +13,7 @@ from typing import ClassVar, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
-from genenv.environments.base import Ask, Environment, Episode, Options
+from genenv.environments.base import Ask, Environment, Episode, Options, base_spec
 from genenv.settings import NoSettings
 from genenv.types import (
     Json,
@@ -147,8 +147,7 @@ def parsed_spec(model: type[BaseModel], data: object) -> BaseModel | Rejection:
 
 def read_base(env: Environment, spec: JsonObject) -> BaseModel:
     """Parse a spec of the base data. Seeds hold whole specs even if the simulator writes parameters."""
-    model: type[BaseModel] = getattr(env, "base_spec", env.spec)
-    return model.model_validate(spec)
+    return base_spec(env).model_validate(spec)
 
 
 class Refused(Exception):

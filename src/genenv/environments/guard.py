@@ -18,7 +18,15 @@ from types import FrameType
 from typing import Any, Self, TypeVar, cast
 
 from genenv.environments import promises
-from genenv.environments.base import Ask, Environment, EnvironmentWrapper, Episode, OutOfTurns, SeatedEpisode
+from genenv.environments.base import (
+    Ask,
+    Environment,
+    EnvironmentWrapper,
+    Episode,
+    HasParameters,
+    OutOfTurns,
+    SeatedEpisode,
+)
 from genenv.errors import EnvironmentCodeError, GenenvError, first_line
 from genenv.threads import CallTimeout, run_in_thread
 from genenv.types import Message, Task
@@ -130,8 +138,14 @@ _PROMISES: Mapping[str, Callable[[Any], object]] = {
     "random_replies": promises.replies,
     "steps": promises.count,
     "surface": promises.text,
+    "parameter_options": promises.options,
+    "parameter_messages": promises.messages,
+    "drawn": promises.drawn,
+    "findings": promises.findings,
 }
 """Method -> the check of its return value; `seeds` and `build` have checks with more arguments."""
+_OPTIONAL = ("parameter_options", "parameter_messages", "drawn", "findings")
+"""Methods that an environment may have beyond `Environment` (`HasParameters`, `HasFindings`)."""
 
 
 class GuardedEnvironment(EnvironmentWrapper):
@@ -145,6 +159,12 @@ class GuardedEnvironment(EnvironmentWrapper):
     def __init__(self, env: Environment, *, limit_s: float = LIMIT_S) -> None:
         super().__init__(env)
         self._limit_s = limit_s
+        # attributes of its own: a protocol does not see what only `__getattr__` returns (from Python 3.12)
+        for method in _OPTIONAL:
+            if hasattr(env, method):
+                setattr(self, method, functools.partial(self.call, method))
+        if hasattr(env, "parameters"):
+            self.parameters = cast(HasParameters, env).parameters
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else the user's class has
         """Return an attribute that is not part of the interface unchanged from the user's environment."""
@@ -207,7 +227,7 @@ class _GuardedEpisode:
 
     @property
     def choices(self) -> Sequence[str]:
-        """See `OffersChoices`."""
+        """See `Episode`."""
         try:
             with Watch(self._limit_s):
                 return promises.choices(self._episode)
@@ -215,7 +235,7 @@ class _GuardedEpisode:
             raise self._wrong(error) from error
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - what the user's episode may have
-        """`verdict` (`HasVerdict`) and what a `SeatedEpisode` has, guarded, if the user's episode has it."""
+        """`verdict` (see `Episode`) and what a `SeatedEpisode` has, guarded, if the user's episode has it."""
         if name not in _MAY_HAVE:
             raise AttributeError(name)
         given = getattr(self._episode, name)

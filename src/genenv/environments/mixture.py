@@ -22,6 +22,7 @@ tasks are known by member. A task's spec is `{"member": "rooms", "spec": {...}}`
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 import re
@@ -39,7 +40,7 @@ from genenv.environments import (
     is_folder,
     load_environment,
 )
-from genenv.environments.base import Environment, ForwardingEnvironment, HasParameters, Options
+from genenv.environments.base import Environment, ForwardingEnvironment, HasParameters, Options, base_spec
 from genenv.environments.common import parsed_spec
 from genenv.errors import UsageError, unknown_name
 from genenv.settings import Settings, allowed, is_place
@@ -266,10 +267,13 @@ class Mixture(ForwardingEnvironment):
                 "the name of an environment"
             )
         self._members: dict[str, _Member] = {}
-        for member, table in self.settings.members.items():
-            name, own = _settings_of(member, table)
-            share = float(cast(float, table.get("share", 1.0)))
-            self._members[member] = _Member(member, share, load_environment(name, own))
+        with contextlib.ExitStack() as opened:
+            for member, table in self.settings.members.items():
+                name, own = _settings_of(member, table)
+                share = float(cast(float, table.get("share", 1.0)))
+                self._members[member] = _Member(member, share, env := load_environment(name, own))
+                opened.callback(close_environment, env)
+            self._opened = opened.pop_all()
 
     @property
     def members(self) -> Mapping[str, Environment]:
@@ -283,8 +287,7 @@ class Mixture(ForwardingEnvironment):
 
     def close(self) -> None:
         """End the processes of all members that have any."""
-        for member in self._members.values():
-            close_environment(member.env)
+        self._opened.close()
 
     # base data
 
@@ -413,7 +416,7 @@ class Mixture(ForwardingEnvironment):
             return Rejection(RejectReason.SCHEMA, f"member: the mixture has no member {name[:40]!r}.")
         own = given.spec
         if not isinstance(own, BaseModel):
-            own = parsed_spec(getattr(member.env, "base_spec", member.env.spec), own)
+            own = parsed_spec(base_spec(member.env), own)
         if isinstance(own, Rejection):
             return own
         built = member.env.build(

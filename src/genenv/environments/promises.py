@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from pydantic import BaseModel, ValidationError
 
-from genenv.environments.base import Episode, OffersTools
-from genenv.types import JsonObject, Message, Rejection, Seed, Task, Verdict
+from genenv.environments.base import Episode, Options, choices_of, tools_of
+from genenv.types import Json, JsonObject, Message, Rejection, Seed, Task, Verdict
 
 SKILL = re.compile(r"[A-Za-z0-9_.:+=-]{1,64}")
 """Valid names of skills; they become parts of metric names."""
@@ -88,6 +88,37 @@ def verdicts(answer: object) -> Mapping[str, Verdict]:
     return {text(seat): verdict(one) for seat, one in cast("Mapping[object, object]", answer).items()}
 
 
+def options(answer: object) -> Options:
+    """Check for alternatives of parameters, each with the values of its fields."""
+    found: list[Mapping[str, Sequence[Json]]] = []
+    for one in _listed(answer, "alternatives"):
+        if not isinstance(one, Mapping):
+            raise Broken(f"returns {_shown(one)} among its alternatives")
+        fields = cast("Mapping[object, object]", one)
+        found.append({text(name): cast("list[Json]", _listed(own, "values")) for name, own in fields.items()})
+    if not found or not all(one and all(one.values()) for one in found):
+        raise Broken("returns alternatives without a value")
+    _ = json_object({"options": found})
+    return found
+
+
+def drawn(answer: object) -> BaseModel | Rejection:
+    """Check for a spec or a rejection."""
+    if not isinstance(answer, BaseModel | Rejection):
+        raise Broken(f"returns {_shown(answer)}, not a spec or a Rejection")
+    return answer
+
+
+def findings(answer: object) -> Sequence[object]:
+    """Check for rows of the table of `genenv check`."""
+    if not isinstance(answer, Iterable):
+        raise Broken(f"returns {_shown(answer)}, not findings")
+    found = list(cast("Iterable[object]", answer))
+    for one in found:
+        _ = [text(getattr(one, field, None)) for field in ("what", "state", "seen", "fix")]
+    return found
+
+
 def rejection_or_none(answer: object) -> Rejection | None:
     """Check for a rejection or None."""
     if answer is not None and not isinstance(answer, Rejection):
@@ -111,8 +142,7 @@ def task(answer: object) -> Task:
         raise Broken(f"returns {_shown(answer)}, not a Task or a Rejection")
     messages(answer.messages)
     _skills(answer.skills)
-    if not replies(answer.oracle):
-        raise Broken("returns a task without an oracle, the replies that solve it")
+    replies(answer.oracle)
     json_object(answer.spec)
     json_object(answer.payload)
     return answer
@@ -146,9 +176,7 @@ def seeds(answer: object, spec: type[BaseModel]) -> Sequence[Seed]:
 
 def tools(episode: Episode) -> Sequence[JsonObject]:
     """Return the tools that an episode passes to the chat template; empty if messages describe them."""
-    if not isinstance(episode, OffersTools):
-        return ()
-    offered = [json_object(one) for one in _listed(episode.tools, "tools")]
+    offered = [json_object(one) for one in _listed(tools_of(episode), "tools")]
     for one in offered:
         if not isinstance(one.get("function"), Mapping):
             raise Broken(f"returns the tool {_shown(one)}, not one of OpenAI's form")
@@ -157,7 +185,7 @@ def tools(episode: Episode) -> Sequence[JsonObject]:
 
 def choices(episode: Episode) -> Sequence[str]:
     """Return the replies that an episode allows now; empty if every text is allowed."""
-    offered = _listed(getattr(episode, "choices", ()), "choices")
+    offered = _listed(choices_of(episode), "choices")
     if odd := [one for one in offered if not isinstance(one, str)]:
         raise Broken(f"offers the choice {_shown(odd[0])}, not a text")
     return cast("Sequence[str]", offered)

@@ -43,7 +43,11 @@ class ByParameters(EnvironmentWrapper):
             )
         super().__init__(env)
         self._drawing: HasParameters = env
-        self.spec, self.base_spec = env.parameters, env.spec
+
+    @property
+    def spec(self) -> type[BaseModel]:
+        """The model of parameters."""
+        return self._drawing.parameters
 
     @cached_property
     def _seeds(self) -> dict[str, Seed]:
@@ -119,7 +123,7 @@ class ShiftingEnvironment(EnvironmentWrapper):
 
     def __init__(self, before: Environment, after: Environment) -> None:
         super().__init__(before)
-        self.base_spec: type[BaseModel] = getattr(before, "base_spec", before.spec)
+        self.wrapped = (before, after)
         self._now, self._next = _Suffixed(before, ""), _Suffixed(after, SUFFIX)
 
     def shift(self) -> None:

@@ -4,7 +4,7 @@ python: one call a line, `create_event(title="Dentist", date="2025-03-17", start
 models. A call that Python cannot write, of a tool `get-order` or with an argument `from`, is a block as in
 json. json: Hermes and Qwen blocks, `<tool_call>\n{"name": "create_event", "arguments":
 {...}}\n</tool_call>`. A third style, native, is parsed as json: the model's own format is converted to json
-before a reply is read (`genenv.environments.base.OffersTools`).
+before a reply is read (`genenv.environments.base.Episode`).
 
 A reply is read as calls, as words, or as malformed. Text that looks like a call and cannot be parsed is
 malformed, never words, so that a broken call cannot pass for a refusal.

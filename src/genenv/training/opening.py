@@ -119,16 +119,21 @@ def open_environment(config: RunConfig, reporter: Reporter | None = None) -> Env
     Raises:
         GenenvError: an environment cannot be loaded, or has too few seeds.
     """
-    name, later = config.environment.name, config.later_environment()
-    env = _env(name, config.environment.settings, config.simulator, reporter)
-    if later is None:
-        return env
-    return cast(Environment, ShiftingEnvironment(env, _env(name, later, config.simulator, reporter)))
+    with contextlib.ExitStack() as opened:
+        env = _env(config, config.environment.settings, reporter, opened)
+        if (later := config.later_environment()) is not None:
+            env = cast(Environment, ShiftingEnvironment(env, _env(config, later, reporter, opened)))
+        opened.pop_all()
+    return env
 
 
-def _env(name: str, settings: BaseModel, writing: SimulatorConfig, reporter: Reporter | None) -> Environment:
+def _env(
+    config: RunConfig, settings: BaseModel, reporter: Reporter | None, opened: contextlib.ExitStack
+) -> Environment:
     """An environment whose tasks can be written as the settings of the simulator ask."""
+    name, writing = config.environment.name, config.simulator
     env = load_environment(name, settings)
+    opened.callback(close_environment, env)
     omitted = getattr(env, "omitted", None)
     if reporter is not None and omitted is not None:
         reporter.note(f"{name}: {omitted}")

@@ -350,6 +350,61 @@ class _OwnPendulum(Pendulum):
     """A system of one's own."""
 
 
+class Diverging(Pendulum):
+    """Each test sets how its numbers grow."""
+
+    grow: ClassVar[Callable[[Any, Any], Any]]
+
+    def step(self, state: Any, action: Any, physics: Any, xp: Any) -> Any:
+        theta, omega = super().step(state, action, physics, xp)
+        return theta, type(self).grow(theta, omega)
+
+    def controllers(self, physics: Any) -> Iterator[Any]:
+        yield lambda state: float("nan")
+
+
+@pytest.mark.parametrize(
+    "grow",
+    [
+        lambda theta, omega: omega * 1e200 * 1e200,  # infinite
+        lambda theta, omega: (omega * 1e200) ** 2,  # OverflowError of floats
+        lambda theta, omega: omega + theta * float("inf") * 0,
+    ],
+    ids=["inf", "overflow", "nan"],
+)
+def test_a_trajectory_that_diverges_fails_alone_and_among_others(
+    grow: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Diverging, "grow", staticmethod(grow), raising=False)
+    system = Diverging()
+    monkeypatch.setitem(cast(Any, SYSTEMS), "diverging", Diverging)
+    level = Level(system="diverging", physics={**EASY, "hold": 1}, start=(0.1, 0.5))
+    alone, together = replay(level, [0.5] * 9), Simulation(system, [level])
+    assert (alone.success, alone.why, alone.reward) == (False, "It fails after 1 steps.", 0)
+    assert together.step(np.array([0.5])) == [0]
+    assert together.done.all()
+    assert np.isfinite(together.observe()).all()
+    monkeypatch.setattr(Diverging, "grow", staticmethod(lambda theta, omega: omega))
+    find_system.cache_clear()
+    by_controller = replay(level, next(system.controllers(EASY)))  # returns NaN
+    assert set(by_controller.actions) == {0.0}
+    find_system.cache_clear()
+
+
+@pytest.mark.parametrize("start", [(0.0, 0.0), (0.001, 0.0)])
+def test_first_states_of_one_split_alone_are_one_sentence(
+    start: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = Control(ControlConfig(base_tasks=1, held_out_tasks=1))
+    env.system = cast(Any, type("Same", (Pendulum,), {"start": lambda self, physics, rng: start})())
+    with pytest.raises(UsageError, match="whose `start` returned only first states of one split"):
+        _ = env.seeds(), env.held_out()
+    monkeypatch.setattr(_OwnPendulum, "start", lambda self, physics, rng: start)
+    find_system.cache_clear()
+    with pytest.raises(UsageError, match="`start` always returns the same state"):
+        find_system(f"{__name__}:_OwnPendulum")
+
+
 def test_controllers_that_solve_nothing_are_named() -> None:
     class Idle(Pendulum):
         def controllers(self, physics: Any) -> Iterator[Any]:

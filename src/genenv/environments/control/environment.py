@@ -38,6 +38,8 @@ HELD_OUT_MULTIPLE = 7
 """Starts whose thousandths sum to a multiple of this occur in held-out tasks only."""
 _SHOWN = 1000
 """Starts are drawn in units of one over this."""
+_DRAWS = 1000
+"""The most draws of a first state of one split, of which one in seven is held out."""
 
 
 class ControlConfig(Settings, frozen=True):
@@ -181,10 +183,17 @@ class Control(QuestionEnvironment):
     def _start(
         self, physics: Mapping[str, float], rng: random.Random, *, held_out: bool
     ) -> tuple[float, ...]:
-        while True:
+        for _ in range(_DRAWS):
             start = tuple(round(one * _SHOWN) / _SHOWN for one in self.system.start(physics, rng))
             if _is_held_out(start) is held_out:
                 return start
+        raise self._too_alike("start")
+
+    def _too_alike(self, method: str) -> UsageError:
+        return UsageError(
+            f"environment.system is {self.settings.system!r}, whose `{method}` returned only first states of "
+            f"one split in {_DRAWS} draws: let it draw numbers that differ by some thousandths"
+        )
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
         """Return the seed's task with about half of its parameters and the first state drawn anew."""
@@ -201,10 +210,11 @@ class Control(QuestionEnvironment):
         """Return a spec with a small change, for `accel` with whole specs; see `HasEdits`."""
         before = cast("Sequence[float]", spec["start"])
         physics = {name: cast(float, spec[name]) for name in self.values}
-        while True:
+        for _ in range(_DRAWS):
             changed, start = self.system.edited(physics, before, rng)
             if not _is_held_out(start):
                 return {**changed, "start": list(start)}
+        raise self._too_alike("edited")
 
     def parameter_options(self, seed: Seed) -> Options:
         """Return all parameters, the same for every seed; the gate refuses what nobody can solve."""

@@ -84,13 +84,24 @@ def advance(
     action: Number,
     physics: Physics,
     xp: Any,  # noqa: ANN401
-) -> tuple[State, Number, Number]:
-    """Take one step; return the new state, its steps in a row at the goal, and its quality."""
-    state = system.step(state, xp.clip(action, -1.0, 1.0), physics, xp)
+) -> tuple[State, Number, Number, Number]:
+    """Take one step; return the new state, its steps in a row at the goal, its quality, and if it diverges.
+
+    Where a number would not be finite, the state stays as it is and has quality 0, and the episode ends.
+    """
+    before, state = state, system.step(state, xp.clip(action, -1.0, 1.0), physics, xp)
+    diverges: Number = False
     if not system.whole:
-        state = tuple([xp.rint(one * GRID) / GRID for one in state])
+        scaled = [one * GRID for one in state]
+        diverges = sum(scaled) * 0 != 0  # infinity and NaN give NaN
+        if xp.any(diverges):
+            scaled = [xp.where(diverges, one * GRID, new) for one, new in zip(before, scaled, strict=True)]
+        state = tuple([xp.rint(one) / GRID for one in scaled])
     held = xp.where(system.reached(state, physics, xp), held + 1, 0)
-    return state, held, system.quality(state, physics, xp)
+    quality = system.quality(state, physics, xp)
+    if xp.any(diverges):
+        held, quality = xp.where(diverges, 0, held), xp.where(diverges, 0.0, quality)
+    return state, held, quality, diverges
 
 
 def step_reward(system: System, step: int, quality: Number, success: Number) -> Number:
@@ -147,17 +158,18 @@ class Simulation:
         if not going.any():
             return np.zeros(len(going))
         own = {name: value[going] for name, value in self.physics.items()}
-        state, held, quality = advance(
-            self.system,
-            tuple([one[going] for one in self.state]),
-            self.held[going],
-            actions_N[going],
-            own,
-            np,
-        )
+        with np.errstate(all="ignore"):
+            state, held, quality, diverges = advance(
+                self.system,
+                tuple([one[going] for one in self.state]),
+                self.held[going],
+                actions_N[going],
+                own,
+                np,
+            )
         success, rewards_N = held >= own.get("hold", 1), np.zeros(len(going))
         rewards_N[going] = step_reward(self.system, self.t, quality, success)
-        ended = success | self.system.failed(state, own) | (self.t + 1 >= self.system.steps)
+        ended = success | diverges | self.system.failed(state, own) | (self.t + 1 >= self.system.steps)
         for column, new in zip((*self.state, self.held, self.done), (*state, held, ended), strict=True):
             column[going] = new
         self.t += 1
@@ -201,7 +213,10 @@ def replay(level: Level, act: Sequence[float] | Controller) -> Replayed:
         else:
             why = f"It ends after {step} steps."
             break
-        state, held, quality = advance(system, state, held, action, physics, SCALARS)
+        try:
+            state, held, quality, diverges = advance(system, state, held, action, physics, SCALARS)
+        except (ArithmeticError, ValueError):  # where arrays would hold infinity or NaN
+            held, quality, diverges = 0, 0.0, True
         taken.append(action)
         states.append(state)
         success = bool(held >= hold)
@@ -209,7 +224,7 @@ def replay(level: Level, act: Sequence[float] | Controller) -> Replayed:
         if success:
             reward, why = min(1.0, reward), f"The goal is reached after {step + 1} steps."
             break
-        if system.failed(state, physics):
+        if diverges or system.failed(state, physics):
             why = f"It fails after {step + 1} steps."
             break
     return Replayed(reward=reward, success=success, actions=tuple(taken), why=why, states=tuple(states))
@@ -285,8 +300,8 @@ def _svg(lines: Sequence[Line], scale: float) -> str:
 
 
 def to_unit(action: float) -> int:
-    """Return an action in thousandths, within the bounds of what is written."""
-    return max(-MOST, min(MOST, round(action * UNIT)))
+    """Return an action in thousandths, within the bounds of what is written; 0 for NaN."""
+    return 0 if math.isnan(action) else round(max(-MOST, min(MOST, action * UNIT)))
 
 
 def written(actions: Sequence[float]) -> str:

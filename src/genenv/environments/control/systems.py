@@ -40,7 +40,7 @@ def _where(condition: bool, yes: float, no: float) -> float:
     return yes if condition else no
 
 
-SCALARS: Any = SimpleNamespace(sin=math.sin, cos=math.cos, clip=_clip, rint=round, where=_where)
+SCALARS: Any = SimpleNamespace(sin=math.sin, cos=math.cos, clip=_clip, rint=round, where=_where, any=bool)
 """The functions of numpy that systems use, for floats: a step of one trajectory takes microseconds."""
 
 
@@ -540,6 +540,11 @@ def _try_out(system: System) -> None:
     state = system.step(start, action, physics, SCALARS)
     if len(state) != len(start):
         raise ValueError(f"`start` returns {len(start)} numbers and `step` {len(state)}")
+    if (
+        len({tuple(round(1000 * one) for one in system.start(physics, random.Random(i))) for i in range(9)})
+        < 2
+    ):
+        raise ValueError("`start` always returns the same state; draw it with `rng`, as tasks differ by it")
     seen = [
         *state,
         system.quality(state, physics, SCALARS),

@@ -510,7 +510,7 @@ class DatasetEpisode:
         )
 
     def verdict(self) -> Verdict:
-        """See `HasVerdict`."""
+        """See `Episode`."""
         return self._verdict
 
 

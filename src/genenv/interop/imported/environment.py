@@ -507,7 +507,7 @@ class ImportedEpisode:
 
     @property
     def choices(self) -> Sequence[str]:
-        """See `OffersChoices`."""
+        """See `Episode`."""
         if self._rollout is not None:
             return self._rollout.choices
         return cast("Sequence[str]", self._task.payload["choices"])
