@@ -30,7 +30,7 @@ from genenv import (
     Verdict,
 )
 from genenv.environments.base import Options
-from genenv.environments.common import QuestionEnvironment, asked_for, held_out_tasks, seeds_of
+from genenv.environments.common import QuestionEnvironment, asked_for, held_out_tasks, once, seeds_of
 from genenv.settings import Settings
 from genenv.types import JsonObject
 from python_output.collect import Doctest
@@ -124,29 +124,23 @@ class PythonOutput(QuestionEnvironment):
         return _balanced(self._halves[0], self.settings.seeds)
 
     @functools.cached_property
-    def _seeds(self) -> list[Seed]:
+    def _reserved(self) -> frozenset[str]:
+        return frozenset(one.code for one in self._halves[1])
+
+    @once
+    def seeds(self) -> Sequence[Seed]:
+        """Return doctests of the training half."""
         values = {one.code: one.value for one in self._base}
         specs = [(f"seed-{i:04d}", Session(code=one.code)) for i, one in enumerate(self._base)]
         return seeds_of(self, specs, lambda spec: skills_of(spec.code, values[spec.code]))
 
-    @functools.cached_property
-    def _held_out(self) -> list[Task]:
+    @once
+    def held_out(self) -> Sequence[Task]:
+        """Return doctests of functions that the training half does not have."""
         chosen = _balanced(self._halves[1], self.settings.held_out)
         return held_out_tasks(
             self, [(f"held-out-{i:04d}", Session(code=one.code)) for i, one in enumerate(chosen)]
         )
-
-    @functools.cached_property
-    def _reserved(self) -> frozenset[str]:
-        return frozenset(one.code for one in self._halves[1])
-
-    def seeds(self) -> Sequence[Seed]:
-        """Return doctests of the training half."""
-        return self._seeds
-
-    def held_out(self) -> Sequence[Task]:
-        """Return doctests of functions that the training half does not have."""
-        return self._held_out
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
         """Return another doctest of the seed's package, which the simulator's warm-up imitates."""

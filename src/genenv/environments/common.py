@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import re
@@ -29,6 +30,21 @@ from genenv.types import (
 )
 
 SpecT = TypeVar("SpecT", bound=BaseModel)
+SelfT = TypeVar("SelfT")
+T = TypeVar("T")
+
+
+def once(method: Callable[[SelfT], T]) -> Callable[[SelfT], T]:
+    """Decorate `seeds` or `held_out`, so that an environment computes its base data once."""
+
+    @functools.wraps(method)
+    def computed_once(self: SelfT) -> T:
+        kept = vars(self).setdefault("_once", {})
+        if method.__qualname__ not in kept:
+            kept[method.__qualname__] = method(self)
+        return kept[method.__qualname__]
+
+    return computed_once
 
 
 def profile_line(profile: Profile, skills: tuple[str, ...]) -> str:
@@ -163,9 +179,9 @@ class OneQuestion:
 
     max_turns = 1
 
-    def __init__(self, task: Task, tools: Sequence[JsonObject] = (), choices: Sequence[str] = ()) -> None:
-        """Take a task, the tools for the model's chat template, and the allowed replies (empty: any text)."""
-        self._task, self.tools, self.choices = task, tools, choices
+    def __init__(self, task: Task, choices: Sequence[str] = ()) -> None:
+        """Take a task and the allowed replies (empty: any text)."""
+        self._task, self.choices = task, choices
 
     async def run(self, ask: Ask) -> None:
         """Ask the question once."""

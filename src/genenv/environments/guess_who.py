@@ -17,7 +17,6 @@ characters.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +31,7 @@ from genenv.environments.common import (
     caseless,
     closed_object,
     held_out_tasks,
+    once,
     seeds_of,
     tenth,
 )
@@ -282,21 +282,15 @@ class GuessWho(QuestionEnvironment):
     def __init__(self, settings: GuessWhoConfig | None = None) -> None:
         self.settings: GuessWhoConfig = settings or GuessWhoConfig()
 
-    @functools.cached_property
-    def _seeds(self) -> list[Seed]:
-        return seeds_of(self, self._different("seed", 2000, held_out=False), _skills)
-
-    @functools.cached_property
-    def _held_out(self) -> list[Task]:
-        return held_out_tasks(self, self._different("held-out", 300, held_out=True))
-
+    @once
     def seeds(self) -> Sequence[Seed]:
         """Return the base data: up to 2,000 different games, balanced over the possible sizes."""
-        return self._seeds
+        return seeds_of(self, self._different("seed", 2000, held_out=False), _skills)
 
+    @once
     def held_out(self) -> Sequence[Task]:
         """Return up to 300 games for evaluation only, on tables that occur nowhere else (`is_held_out`)."""
-        return self._held_out
+        return held_out_tasks(self, self._different("held-out", 300, held_out=True))
 
     def _different(self, name: str, number: int, *, held_out: bool) -> Iterator[tuple[str, GuessWhoSpec]]:
         rng, sizes, seen, vain = random.Random(name), self.settings.sizes(), set[tuple[str, int]](), 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from genenv.environments.travel.constraints import COMMONSENSE, HARD, score, total_cost
 from genenv.environments.travel.database import Database
-from genenv.environments.travel.query import HouseRule, Query, before_parenthesis, from_to, name_and_city
+from genenv.environments.travel.query import HouseRule, before_parenthesis, from_to, name_and_city
 from genenv.environments.travel.trips import fits_wishes
 
 
@@ -121,11 +121,6 @@ def test_each_house_rule_is_enforced_by_the_word_that_queries_use(rich, plan, sm
     lenient = Database(small.tables._replace(accommodations=[calm._replace(house_rules=others)]))
     assert failed(asks, plan(), lenient) == set()
     assert fits_wishes(lenient.accommodations("Bay")[0], asks)
-
-
-def test_a_task_stored_when_the_rule_was_spelled_otherwise_asks_for_the_same(query):
-    stored = {**query.to_json(), "house_rule": "parities"}
-    assert Query.from_json(stored) == replace(query, house_rule="parties")
 
 
 def test_the_last_attraction_is_not_looked_at_unless_a_semicolon_follows(rich, plan, small):

@@ -23,7 +23,8 @@ from quickly import within
 pytest.importorskip("ortools", reason="OR-Tools is not installed: pip install 'genenv[travel]'.")
 
 WORDS = (
-    "Please plan a trip from <origin> to <destination> for <days>, <dates>. Count on <people> with <budget>."
+    "Please plan a trip from <origin> to <destination> for <days>, <dates>. "
+    "Count on <people> and at most <budget>."
 )
 
 

@@ -16,7 +16,8 @@ from genenv.environments.base import OutOfTurns
 from genenv.environments.travel.check import query_of
 from genenv.environments.travel.constraints import total_cost
 from genenv.environments.travel.environment import Travel
-from genenv.environments.travel.spec import TravelConfig, TravelSpec, filled, stray, unstated, wordings
+from genenv.environments.travel.seeds import held_out_specs, training_specs
+from genenv.environments.travel.spec import TravelConfig, TravelSpec, filled, says, wordings
 from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
 from quickly import within
 
@@ -26,7 +27,10 @@ PLAN = Travel()
 DAY = Travel(TravelConfig(form="day", reference_tokens=300))
 TOOLS = Travel(TravelConfig(mode="tools"))
 ALL = [PLAN, DAY, TOOLS, Travel(TravelConfig(mode="tools", form="day"))]
-WORDS = "Plan a trip from <origin> to <destination>, <days>, <dates>, for <people> with <budget>."
+WORDS = (
+    "Please plan a trip from <origin> to <destination> for <days>, <dates>. "
+    "We are <people> with <budget> to spend."
+)
 
 
 def made(env: Travel, **fields) -> Task | Rejection:
@@ -86,7 +90,7 @@ def test_the_budget_is_a_multiple_of_the_cheapest_plan_rounded_up_to_tens(slack,
 
 def test_where_a_day_is_missing_slack_counts_above_what_is_fixed():
     task = task_of(
-        DAY, slack="loose", transport="no self-driving", limits=1, query=f"{WORDS} And <transport>."
+        DAY, slack="loose", transport="no self-driving", limits=1, query=f"{WORDS} And <transport>, please."
     )
     cheapest, budget = float(str(task.payload["cheapest"])), query_of(task).budget
     fixed = float(task.messages[1].content.split("It costs ")[1].split(". ")[0])
@@ -111,7 +115,7 @@ def test_a_budget_below_the_cheapest_plan_is_rejected():
 def test_the_information_has_its_length_and_all_that_the_oracle_uses(tokens, trip):
     env = Travel(TravelConfig(reference_tokens=tokens))
     task = task_of(env, **trip)
-    query = task.messages[1].content.rindex("Plan a trip")
+    query = task.messages[1].content.rindex("Please plan a trip")
     text = task.messages[1].content[:query]
     assert tokens * 3.9 < len(text) <= tokens * 4
     for day in json.loads(task.oracle[0]):
@@ -120,7 +124,9 @@ def test_the_information_has_its_length_and_all_that_the_oracle_uses(tokens, tri
 
 
 def test_the_query_states_every_limit():
-    words = f"{WORDS} We need <room_rule>. Book <room_type>. Let us have <cuisines>. And <transport>."
+    words = (
+        f"{WORDS} We need <room_rule>. Book <room_type>. Let us taste <cuisines>. And <transport>, please."
+    )
     limits = {
         "room_rule": "pets",
         "room_type": "entire",
@@ -229,21 +235,40 @@ def test_a_plan_that_leaves_days_open_is_worth_nothing():
 
 def test_the_number_of_cities_and_the_rules_of_the_route_are_told():
     task = task_of(PLAN, days=7, destination="Texas", origin="Joplin")
-    assert "from Joplin to 3 cities in Texas, 7 days" in str(task.spec["query"])
+    assert "from Joplin to 3 cities in Texas for 7 days" in str(task.spec["query"])
     assert "return to it" in task.messages[0].content
     assert "come to no city again" in task.messages[0].content
     assert "Self-driving, from A to B" in task.messages[0].content
-    five = TravelSpec.model_validate({**task.spec, "days": 5, "query": WORDS})
-    for words, state in (
-        ("2 cities in Texas", None),
-        ("two cities in Texas", None),
-        ("Texas", "destination"),
-    ):
-        text = f"A trip from Joplin to {words}, 5 days, March 4 to March 8, 2022, 2 people, $900."
-        assert unstated(text, five, 900) == state
-    text = text.replace("Texas", "3 cities in Texas")
-    assert unstated(text, five, 900) == "destination"
-    assert stray(text, five, 900, PLAN.atlas.names()) is not None
+
+
+@pytest.mark.long
+def test_every_base_and_held_out_query_says_what_its_spec_says_and_nothing_else():
+    atlas = PLAN.atlas
+    specs = [spec for _, spec in (*training_specs(atlas, 7), *held_out_specs(atlas, 7))]
+    assert len(specs) == 480
+    for spec in specs:
+        text = filled(spec.query, wordings(spec, 900))
+        assert text is not None
+        assert says(text, spec, 900)
+        assert not says(text, spec, 910)
+        for field in ("people", "start"):
+            other = spec.model_copy(update={field: getattr(spec, field) % 8 + 1})
+            assert not says(text, other, 900)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"query": f"{WORDS} See you."}, RejectReason.INCONSISTENT),
+        ({"query": WORDS.replace("<people>", "3 people")}, RejectReason.UNSTATED),
+        ({"query": WORDS.replace("<days>", "a while")}, RejectReason.UNSTATED),
+        ({"query": WORDS.replace("Please plan", "Plan")}, RejectReason.INCONSISTENT),
+    ],
+)
+def test_a_task_whose_query_is_another_is_refused(fields, reason):
+    found = PLAN.audit(task_of(PLAN, **fields), random.Random(0))
+    assert isinstance(found, Rejection)
+    assert found.reason is reason
 
 
 @pytest.mark.parametrize(
@@ -266,9 +291,9 @@ def test_words_that_change_a_value_are_refused(old, new):
     )
     text = filled(f"{WORDS} We ask for <transport>.", wordings(spec, 900))
     assert text is not None
-    assert stray(text, spec, 900, PLAN.atlas.names()) is None
+    assert says(text, spec, 900)
     assert old in text
-    assert stray(text.replace(old, new), spec, 900, PLAN.atlas.names()) is not None
+    assert not says(text.replace(old, new), spec, 900)
 
 
 GARBAGE = [

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, cast
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from genenv.environments.base import Options, failed
-from genenv.environments.common import QuestionEnvironment, held_out_tasks, profile_line, seeds_of
+from genenv.environments.common import QuestionEnvironment, held_out_tasks, once, profile_line, seeds_of
 from genenv.environments.control.simulation import Level, read_actions, replay, written
 from genenv.environments.control.systems import Pendulum, Physics, System, find_system
 from genenv.errors import UsageError
@@ -122,12 +122,17 @@ class Control(QuestionEnvironment):
         for name, value in (("job", self.system.job), ("parameters", parameters), ("spec", spec)):
             setattr(self, name, value)  # those of the class are of the default system
 
-    @functools.cached_property
-    def _seeds(self) -> list[Seed]:
+    @once
+    def seeds(self) -> Sequence[Seed]:
+        """Return the base data: tasks that a controller solves, with uniformly drawn parameters."""
         return seeds_of(self, self._drawn("seed", self.settings.base_tasks, held_out=False), self._skills)
 
-    @functools.cached_property
-    def _held_out(self) -> list[Task]:
+    @once
+    def held_out(self) -> Sequence[Task]:
+        """Return the named levels of the system, then tasks with uniformly drawn parameters.
+
+        The thousandths of their first states sum to a multiple of 7, which `build` rejects for other tasks.
+        """
         easiest = {name: one.values[0] for name, one in self.system.parameters.items()}
         named = [
             (f"held-out-{name}", self.spec.model_validate({**easiest, **physics, "start": start}))
@@ -136,17 +141,6 @@ class Control(QuestionEnvironment):
         return held_out_tasks(
             self, [*named, *self._drawn("held-out", self.settings.held_out_tasks, held_out=True)]
         )
-
-    def seeds(self) -> Sequence[Seed]:
-        """Return the base data: tasks that a controller solves, with uniformly drawn parameters."""
-        return self._seeds
-
-    def held_out(self) -> Sequence[Task]:
-        """Return the named levels of the system, then tasks with uniformly drawn parameters.
-
-        The thousandths of their first states sum to a multiple of 7, which `build` rejects for other tasks.
-        """
-        return self._held_out
 
     def _drawn(self, name: str, number: int, *, held_out: bool) -> Iterator[tuple[str, BaseModel]]:
         """Yield ids and specs with uniformly drawn parameters that are neither unsolved nor trivial.

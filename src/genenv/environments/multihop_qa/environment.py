@@ -10,7 +10,6 @@ from only the passages that the agent sees. Two comparisons of answers must agre
 
 from __future__ import annotations
 
-import functools
 import logging
 import random
 import re
@@ -21,7 +20,15 @@ from typing import ClassVar, cast
 from pydantic import BaseModel, Field
 
 from genenv.environments.base import Ask, Episode, Options, OutOfTurns, failed
-from genenv.environments.common import OneQuestion, Refused, asked_for, held_out_tasks, request, seeds_of
+from genenv.environments.common import (
+    OneQuestion,
+    Refused,
+    asked_for,
+    held_out_tasks,
+    once,
+    request,
+    seeds_of,
+)
 from genenv.environments.multihop_qa.kb import (
     THINGS,
     BrokenChain,
@@ -297,14 +304,15 @@ class MultihopQA:
         if self.settings.mode == "search":
             require_search()
         self.world = load_world(self.settings.corpus)
-        if self.world.base.written and not (self._seeds and self._held_out):
+        if self.world.base.written and not (self.seeds() and self.held_out()):
             raise UsageError(
-                f"{self.settings.corpus}: its facts make {len(self._seeds)} questions to train on and "
-                f"{len(self._held_out)} held-out ones, one each is needed; add facts that share names"
+                f"{self.settings.corpus}: its facts make {len(self.seeds())} questions to train on and "
+                f"{len(self.held_out())} held-out ones, one each is needed; add facts that share names"
             )
 
-    @functools.cached_property
-    def _seeds(self) -> list[Seed]:
+    @once
+    def seeds(self) -> Sequence[Seed]:
+        """Return the base data in a fixed order: 400 seeds, or fewer if a user's corpus has fewer facts."""
         hops = self.world.base.hops
         return seeds_of(
             self,
@@ -312,8 +320,15 @@ class MultihopQA:
             lambda spec: skills_of(spec, [hops[name] for name in spec.relations]),
         )
 
-    @functools.cached_property
-    def _held_out(self) -> list[Task]:
+    @once
+    def held_out(self) -> Sequence[Task]:
+        """Return up to 160 tasks for evaluation only.
+
+        Tasks that the audit rejects under these settings are left out, for example if a search does not show
+        a needed fact; a warning logs their number. No start or answer of a held-out task is the start or the
+        answer of a seed, of a variation or of anything that the grammar can write
+        (`genenv.environments.multihop_qa.world`).
+        """
         tasks = held_out_tasks(self, held_out_specs(self.world))
         sound = [task for task in tasks if self.audit(task, random.Random(task.id)) is None]
         if len(sound) < len(tasks):
@@ -323,20 +338,6 @@ class MultihopQA:
                 len(tasks),
             )
         return sound
-
-    def seeds(self) -> Sequence[Seed]:
-        """Return the base data in a fixed order: 400 seeds, or fewer if a user's corpus has fewer facts."""
-        return self._seeds
-
-    def held_out(self) -> Sequence[Task]:
-        """Return up to 160 tasks for evaluation only.
-
-        Tasks that the audit rejects under these settings are left out, for example if a search does not show
-        a needed fact; a warning logs their number. No start or answer of a held-out task is the start or the
-        answer of a seed, of a variation or of anything that the grammar can write
-        (`genenv.environments.multihop_qa.world`).
-        """
-        return self._held_out
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
         """Return the spec of a random chain among those offered for a seed, with a random question."""

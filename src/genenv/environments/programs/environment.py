@@ -21,7 +21,14 @@ from typing import Annotated, ClassVar, Literal, NamedTuple, cast, get_args
 from pydantic import BaseModel, Field, model_validator
 
 from genenv.environments.base import Options
-from genenv.environments.common import QuestionEnvironment, closed_object, held_out_tasks, seeds_of, tenth
+from genenv.environments.common import (
+    QuestionEnvironment,
+    closed_object,
+    held_out_tasks,
+    once,
+    seeds_of,
+    tenth,
+)
 from genenv.settings import Settings
 from genenv.types import (
     Json,
@@ -378,14 +385,6 @@ class Programs(QuestionEnvironment):
         self._writable = Sizes(self.settings.depths, self.settings.lengths)
         """The sizes of programs that a simulator may write."""
 
-    @functools.cached_property
-    def _seeds(self) -> list[Seed]:
-        return seeds_of(self, self._base("seed", SEEDS, held_out=False), self._skills)
-
-    @functools.cached_property
-    def _held_out(self) -> list[Task]:
-        return held_out_tasks(self, self._base("held-out", HELD_OUT, held_out=True))
-
     def _base(self, name: str, number: int, *, held_out: bool) -> Iterator[tuple[str, ProgramSpec]]:
         settings = self.settings
         sizes = Sizes(settings.base_depths or settings.depths, settings.base_lengths or settings.lengths)
@@ -395,16 +394,18 @@ class Programs(QuestionEnvironment):
     def _schema(self) -> JsonObject:
         return schema(self._language, self._writable)
 
+    @once
     def seeds(self) -> Sequence[Seed]:
         """Return the base data: up to 4,000 different programs, balanced over depths and lengths."""
-        return self._seeds
+        return seeds_of(self, self._base("seed", SEEDS, held_out=False), self._skills)
 
+    @once
     def held_out(self) -> Sequence[Task]:
         """Return up to 500 programs for evaluation only, balanced over depths and lengths.
 
         Their texts are multiples of 7, which `build` rejects for all other tasks.
         """
-        return self._held_out
+        return held_out_tasks(self, self._base("held-out", HELD_OUT, held_out=True))
 
     def spec_schema(self, seed: Seed) -> JsonObject:
         """Return the schema of all programs, the same for every seed. Depth and length come first."""

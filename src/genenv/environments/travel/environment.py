@@ -17,7 +17,7 @@ from typing import ClassVar, Literal, cast, get_args
 from pydantic import BaseModel, Field, ValidationError
 
 from genenv.environments.base import Ask, Options, OutOfTurns
-from genenv.environments.common import OneQuestion, asked_for, seeds_of
+from genenv.environments.common import OneQuestion, asked_for, once, seeds_of
 from genenv.environments.travel.check import audit, check, random_replies
 from genenv.environments.travel.constraints import total_cost
 from genenv.environments.travel.database import Database, load_database
@@ -257,10 +257,12 @@ class Travel:
         """The tables."""
         return self.atlas.database
 
+    @once
     def seeds(self) -> Sequence[Seed]:
         """Return the base data: 360 seeds in a fixed order."""
         return seeds_of(self, training_specs(self.atlas, self.settings.longest), skills_of)
 
+    @once
     def held_out(self) -> Sequence[Task]:
         """Return the tasks for evaluation only: 120, or those that can be solved with the user's tables.
 

@@ -28,9 +28,6 @@ HouseRule = Literal["smoking", "parties", "children under 10", "visitors", "pets
 """The activity that the travelers want to be allowed. `parties` is enforced as in the authors' evaluator
 since 2024-04-26 (their commit ed379c4); before, it looked for `parities`, which no query contains."""
 
-_MISSPELLED = "parities"
-"""The spelling of `parties` in stores of older runs."""
-
 RoomType = Literal["shared room", "not shared room", "private room", "entire room"]
 Transport = Literal["no flight", "no self-driving"]
 
@@ -65,8 +62,6 @@ class Query:
         """Restore a query from the output of `to_json`."""
         data: dict[str, Any] = dict(cast(Mapping[str, Any], value))
         data["dates"], data["cuisines"] = tuple(data["dates"]), tuple(data["cuisines"])
-        if data.get("house_rule") == _MISSPELLED:
-            data["house_rule"] = "parties"
         return Query(**data)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import itertools
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast, get_args
 
@@ -34,7 +34,7 @@ from genenv.environments.travel.spec import (
     Rule,
     Slack,
     TravelSpec,
-    as_sentence,
+    query_pattern,
     query_with_blanks,
 )
 from genenv.environments.travel.trips import fits_wishes
@@ -76,10 +76,6 @@ class Atlas:
         self.origins: Callable[[str], Sequence[str]] = functools.cache(self._origins)
         """Returns the cities outside a destination's state that are connected to it on every day. Trips that
         are not held out never start in a held-out city."""
-
-    def names(self) -> list[str]:
-        """Return the names of all cities and states."""
-        return [*self.database.tables.states, *self.database.states()]
 
     def destinations(self, days: int, *, held_out: bool) -> list[str]:
         """Return the destinations of trips of a length in one of the splits."""
@@ -417,13 +413,5 @@ def _cuisines(offered: Sequence[str]) -> JsonObject:
 
 
 def _query(given: Sequence[str]) -> JsonObject:
-    """Return a schema of queries: greeting, trip, people and money, a sentence per limit, farewell."""
-    parts = [_choice(TRAINING.trip), _choice(TRAINING.money)]
-    parts += [_choice(map(as_sentence, TRAINING.limits[name])) for name in given]
-    greeting, farewell = f"({_choice(TRAINING.greetings)} )?", f"( {_choice(TRAINING.farewells)})?"
-    return {"type": "string", "pattern": f"^{greeting}{'[.] '.join(parts)}[.]{farewell}$"}
-
-
-def _choice(texts: Iterable[str]) -> str:
-    """Return a pattern for any of these texts; only the period needs escaping in them."""
-    return f"({'|'.join(text.replace('.', '[.]') for text in texts)})"
+    """Return a schema of queries, with blanks."""
+    return {"type": "string", "pattern": f"^{query_pattern(TRAINING, given)}$"}

@@ -15,7 +15,6 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel, JsonValue
@@ -24,7 +23,7 @@ from genenv.chat.assistant import ToolCall
 from genenv.chat.tool_calls import UNREADABLE, read_calls
 from genenv.config.tables import merged
 from genenv.environments.base import Ask, Episode, Options, OutOfTurns, failed
-from genenv.environments.common import asked_for, at_random, closed_object, request, schema_of
+from genenv.environments.common import asked_for, at_random, closed_object, once, request, schema_of
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.settings import ImportedConfig
 from genenv.simulator.schema_sampling import sample_json
@@ -309,12 +308,9 @@ class ImportedEnvironment(ABC):
             for place, chosen in enumerate(self.space.spread(count, 0))
         ]
 
+    @once
     def held_out(self) -> Sequence[Task]:
         """Return held-out tasks: with other numbers, or with the same numbers under `given_held_out`."""
-        return self._held_out
-
-    @cached_property
-    def _held_out(self) -> list[Task]:
         found: list[Task] = []
         if not self.space.numbers and not self.settings.given_held_out:
             return found  # there is nothing by which they would be others
