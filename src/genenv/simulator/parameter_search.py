@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError
 
 from genenv.algorithms.update import evenly, lr_scale
-from genenv.environments.base import Environment, HasEdits, Options
-from genenv.environments.common import at_random, by_field, options_of
+from genenv.environments.base import Environment, HasEdits, Options, base_spec
+from genenv.environments.common import at_random, by_field, options_of, parsed_spec
 from genenv.errors import DataError
 from genenv.files import write_whole
 from genenv.seeding import generator
@@ -75,12 +75,13 @@ class WholeSlot(NamedTuple):
         return self.env.variation(self.seed, self.rng)
 
     def kept(self, level: JsonObject) -> JsonObject:
-        """Return the level: it fits every seed, as mixtures, whose members differ, are refused."""
-        return level
+        """Return the level, or a new one if it is of another system, before a shift; it fits every seed."""
+        fits = not isinstance(parsed_spec(base_spec(self.env), level), Rejection)
+        return level if fits else self.anew()
 
     def changed(self, level: JsonObject) -> JsonObject:
         """Return the environment's edit of a level; whether there are any is asked before a run."""
-        return cast(HasEdits, self.env).edited(level, self.rng)
+        return cast(HasEdits, self.env).edited(self.kept(level), self.rng)
 
 
 AnySlot = Slot | WholeSlot

@@ -23,12 +23,14 @@ from genenv.backends.base import Role, open_backend
 from genenv.backends.local.ppo import FIRST, ActionSampler, ChoicePolicy, PpoTrainer
 from genenv.backends.settings import PolicyConfig, PpoConfig
 from genenv.environments import load_environment
+from genenv.environments.base import Environment
 from genenv.environments.control.environment import Control, ControlConfig
 from genenv.environments.control.mazes import CORRIDORS, ROOMS, Maze, anywhere, corridors, rooms
 from genenv.environments.control.simulation import Level, Simulation, film_of, replay, written
 from genenv.environments.control.systems import SCALARS, find_system
 from genenv.rollout.driver import Sampling, roll_out
 from genenv.runs.store.store import PoolStore
+from genenv.simulator.parameter_search import WholeSlot
 from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
 from typed import refused, stopped_in_round_two, succeeds
 
@@ -381,6 +383,14 @@ def test_accel_replays_whole_levels_and_edits_them_wall_by_wall(tmp_path: Path) 
     assert len(edits) == 12
     starts = [json.loads(one)["start"] for one in again]
     assert all(min(len(walls_of(edit["start"]) ^ walls_of(one)) for one in starts) <= 5 for edit in edits)
+
+
+def test_a_level_of_the_system_before_a_shift_is_not_edited(env: Control) -> None:
+    slot = WholeSlot(cast(Environment, env), env.seeds()[0], random.Random(0))
+    own, before = env.seeds()[1].spec, {"lift": 1.0, "start": [0.1, 0.2]}
+    assert slot.kept(own) is own
+    for level in (slot.kept(before), slot.changed(before)):
+        assert env.spec.model_validate(level)
 
 
 def test_edits_are_those_of_ones_own_environment_and_none_are_refused_before_the_run(
