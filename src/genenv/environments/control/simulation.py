@@ -93,13 +93,14 @@ def advance(
     diverges: Number = False
     if not system.whole:
         scaled = [one * GRID for one in state]
-        diverges = sum(scaled) * 0 != 0  # infinity and NaN give NaN
-        if xp.any(diverges):
+        finite = xp.isfinite(sum(scaled))
+        if finite is not True and not np.asarray(finite).all():
+            diverges = np.logical_not(finite)
             scaled = [xp.where(diverges, one * GRID, new) for one, new in zip(before, scaled, strict=True)]
         state = tuple([xp.rint(one) / GRID for one in scaled])
     held = xp.where(system.reached(state, physics, xp), held + 1, 0)
     quality = system.quality(state, physics, xp)
-    if xp.any(diverges):
+    if diverges is not False:
         held, quality = xp.where(diverges, 0, held), xp.where(diverges, 0.0, quality)
     return state, held, quality, diverges
 

@@ -40,7 +40,9 @@ def _where(condition: bool, yes: float, no: float) -> float:
     return yes if condition else no
 
 
-SCALARS: Any = SimpleNamespace(sin=math.sin, cos=math.cos, clip=_clip, rint=round, where=_where, any=bool)
+SCALARS: Any = SimpleNamespace(
+    sin=math.sin, cos=math.cos, clip=_clip, rint=round, where=_where, isfinite=math.isfinite
+)
 """The functions of numpy that systems use, for floats: a step of one trajectory takes microseconds."""
 
 
