@@ -195,7 +195,7 @@ class States(_Result):
         return self.json(value)
 
     def container(self, value: object, depth: int) -> Any:  # noqa: ANN401 - JSON
-        """See `_Result`; what holds itself is cut there."""
+        """See `_Result`; what holds itself is cut there, what cannot be read is known by its type."""
         if any(one is value for one in self._inside):
             return "(itself)"
         self._inside.append(value)
@@ -204,6 +204,12 @@ class States(_Result):
             if isinstance(value, dict | list | set | deque) and (own := attributes(cast(object, value))):
                 return {"items": found, **{name: self.json(one, depth) for name, one in own.items()}}
             return found
+        except (NotJson, MemoryError):
+            raise
+        except Exception:  # noqa: BLE001 - whatever a class of somebody's does
+            kind = type(value)
+            self.unseen[self._name] = f"{kind.__module__}.{kind.__qualname__}"
+            return f"<{kind.__qualname__}>"
         finally:
             self._inside.pop()
 
@@ -238,11 +244,7 @@ class States(_Result):
             own = dict(attributes(value))
             if own or kind.__module__ in OWN_MODULES:
                 return {name: self.json(one, depth) for name, one in own.items() if not is_code(one)}
-        try:
-            made: Any = value.__reduce_ex__(4)
-        except Exception:  # noqa: BLE001 - whatever a class of somebody's does
-            self.unseen[self._name] = f"{kind.__module__}.{kind.__qualname__}"
-            return f"<{kind.__qualname__}>"
+        made: Any = value.__reduce_ex__(4)
         if isinstance(made, str):
             return made
         args, more = cast("Sequence[object]", made[1]), cast("Sequence[object]", made[2:5])
