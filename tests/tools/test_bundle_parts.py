@@ -125,6 +125,8 @@ def test_what_people_say_is_of_kinds_and_dates_come_after_today() -> None:
         ("any", "09:30", "words", ("half past nine in the morning",)),
         ("any", "12:00", "words", ("noon",)),
         ("any", "09:31", "words", ()),
+        ("any", "10:60", "words", ()),
+        ("any", "2025-02-31", "words", ()),
     ],
 )
 def test_values_are_said_in_words(kind: str, value: object, form: str, words: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from itertools import islice
 from typing import Any, cast
 
@@ -265,7 +266,10 @@ def _unsaid(answers: Sequence[Json], words: str) -> str | None:
 def says(words: str, answer: Json) -> bool:
     """Whether words state a value: a number as a number, text as whole words, ignoring case and spaces."""
     if isinstance(answer, int | float) and not isinstance(answer, bool):
-        return any(abs(float(one.replace(",", "")) - answer) < 1e-9 for one in _NUMBER.findall(words))
+        numbers = (one.replace(",", "") for one in _NUMBER.findall(words))
+        if isinstance(answer, int):
+            return any(Decimal(one) == answer for one in numbers)
+        return any(abs(float(one) - answer) < 1e-9 for one in numbers)
     text = caseless(str(answer))
     return bool(text) and re.search(rf"(?<!\w){re.escape(text)}(?!\w)", caseless(words)) is not None
 

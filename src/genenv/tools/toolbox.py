@@ -26,9 +26,9 @@ from genenv.tools.generate.plans import (
     Plan,
     ProgramSampler,
     Rules,
-    day_of,
     plans,
     sizes_shown,
+    today_in,
 )
 from genenv.tools.language.wording import (
     MEASURING_MANNERS,
@@ -134,7 +134,7 @@ class Toolbox:
         if not name:
             return None
         played = self.begun(before) if isinstance(before, Program) else self.world.play(before)
-        return day_of(played.state, name)
+        return today_in(played.state, name)
 
     def begun(self, program: Program) -> Played:
         """Execute the calls that set up a program's initial state; return their outcomes and the state."""
@@ -145,7 +145,7 @@ class Toolbox:
         state, bundle = self.begun(program).state, self.bundle
         other = bundle.measuring_spoken_values
         spoken_values = other if other.values and self.is_for_measuring(program) else bundle.spoken_values
-        return {**leaves(state), **spoken_values.kinds(day_of(state, bundle.about.today))}
+        return {**leaves(state), **spoken_values.kinds(today_in(state, bundle.about.today))}
 
     def speech(self, program: Program, *, measuring: bool = False) -> RequestStyle:
         """Return how the request for a program is worded."""

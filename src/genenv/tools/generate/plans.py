@@ -18,7 +18,7 @@ from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import Graph, Link, parsed_result
 from genenv.tools.discover.state_values import is_inside_record, leaves, single_paths
 from genenv.tools.language.wording import left_out, omittable
-from genenv.tools.language.words import SpokenValues
+from genenv.tools.language.words import SpokenValues, day_of
 from genenv.tools.spec import AND, SIZES, THEN, Program, Question, Step, ToolsParameters, Use
 from genenv.tools.worlds.base import Call, World
 from genenv.types import Json, RejectReason
@@ -155,13 +155,12 @@ class DrawingContext:
 
     def kinds(self, state: Json) -> Mapping[str, list[Json]]:
         """Return the values that users state, by kind."""
-        return self.spoken_values.kinds(day_of(state, self.today))
+        return self.spoken_values.kinds(today_in(state, self.today))
 
 
-def day_of(state: Json, name: str) -> Day | None:
+def today_in(state: Json, name: str) -> Day | None:
     """Return the date that a state has under a name; None if there is no date."""
-    told = state.get(name) if isinstance(state, Mapping) else None
-    return Day.fromisoformat(told) if isinstance(told, str) and told else None
+    return day_of(state.get(name)) if isinstance(state, Mapping) else None
 
 
 class ProgramSampler:
