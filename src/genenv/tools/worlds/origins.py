@@ -314,7 +314,7 @@ class McpOrigin(ToolOrigin):
         if not isinstance(world, McpWorld) or not isinstance(source, McpSource) or source.fresh:
             return None
         fresh = source.model_copy(update={"fresh": True})
-        programs = [program for program in world.programs() if program]
+        programs = world.known.programs()
         random.Random(len(programs)).shuffle(programs)
         others = fresh.open(files), fresh.open(files)
         try:

@@ -240,6 +240,7 @@ def _told(text: object, most: int = _MOST_TOLD) -> str:
 _METHODS = ("get", "post", "put", "patch", "delete")
 FORM = "application/x-www-form-urlencoded"
 _JSON = re.compile(rf"application/(?:[\w.+-]+\+)?json|\*/\*|{FORM}")
+"""Media types of JSON and forms, without parameters such as `charset`."""
 _PLACES = ("path", "query", "header", "cookie")
 _NO_PARAMETERS = [("header", name) for name in ("accept", "content-type", "authorization")]
 """Headers that OpenAPI does not treat as parameters."""
@@ -305,6 +306,11 @@ class Operation:
         schema |= {"required": required} if required else {}
         told = self.told or " ".join(words_of(self.name))
         return Tool(name=self.name, description=told, parameters=schema, writes=writes)
+
+
+def media_type(kind: str) -> str:
+    """Return a media type without parameters, in lower case."""
+    return kind.partition(";")[0].strip().lower()
 
 
 def argument_name(
@@ -465,7 +471,7 @@ def _parameter(document: Document, told: Node) -> Parameter:
 def _content(document: Document, node: Node, *, writing: bool) -> tuple[str, dict[str, Any] | None]:
     """Return the media type and the schema of a JSON request or response body."""
     for kind, one in as_object(node.get("content")).items():
-        if _JSON.match(kind) and "schema" in as_object(one):
+        if _JSON.fullmatch(media_type(kind)) and "schema" in as_object(one):
             schema = document.schema(one["schema"], writing=writing)
             return kind, schema if schema.get("type") in ("object", "array", None) else None
     return "", None
@@ -478,6 +484,6 @@ def _answer(document: Document, node: Node) -> tuple[dict[str, Any] | None, str]
     otherwise = [] if good and document.version > 2 else [told.get("default")]
     answers = [document.resolved(one) for one in (*good, *otherwise)]
     kinds = next((list(found) for one in answers if (found := as_object(one.get("content")))), list[str]())
-    other = [kind for kind in kinds if kind == FORM or not _JSON.match(kind)]
+    other = [one for one in kinds if media_type(one) == FORM or not _JSON.fullmatch(media_type(one))]
     schemas = (_content(document, one, writing=False)[1] for one in answers)
     return next(filter(None, schemas), None), other[0] if other == kinds != [] else ""
