@@ -52,16 +52,11 @@ observation instruction feedback
 """)
 )
 """Words of parameters that take a remark."""
-PERSON_WORDS = frozenset(
+PEOPLE = frozenset(
     _listed("""
-person customer user author assignee owner member contact employee guest patient recipient sender
-""")
-)
-"""Words of parameters that take a person's name. Mock tables rely on them: more words belong in `PEOPLE`."""
-PEOPLE = PERSON_WORDS | frozenset(
-    _listed("""
-attendee buyer client collaborator colleague driver follower friend holder lead manager participant passenger
-pupil reviewer seller student subscriber teacher tenant traveler visitor watcher
+assignee attendee author buyer client collaborator colleague contact customer driver employee follower friend
+guest holder lead manager member owner participant passenger patient person pupil recipient reviewer seller
+sender student subscriber teacher tenant traveler user visitor watcher
 """)
 )
 """Nouns of what has a person's name."""

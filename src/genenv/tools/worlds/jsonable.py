@@ -207,7 +207,7 @@ class States(_Result):
         except (NotJson, MemoryError):
             raise
         except Exception:  # noqa: BLE001 - whatever a class of somebody's does
-            kind = type(value)
+            kind = type(cast(object, value))
             self.unseen[self._name] = f"{kind.__module__}.{kind.__qualname__}"
             return f"<{kind.__qualname__}>"
         finally:
