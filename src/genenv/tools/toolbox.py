@@ -22,7 +22,6 @@ from genenv.tools.calls import Known
 from genenv.tools.discover.recipes import Graph
 from genenv.tools.discover.state_values import leaves, stands_at
 from genenv.tools.generate.plans import (
-    DrawingContext,
     Plan,
     ProgramSampler,
     Rules,
@@ -208,15 +207,8 @@ class Toolbox:
 
     def walker(self, *, measuring: bool = False) -> ProgramSampler:
         """Return a sampler of programs for training or for held-out tasks (`measuring`)."""
-        bundle, about = self.bundle, self.bundle.about
-        around = DrawingContext(
-            starts=about.starts,
-            today=about.today,
-            spoken_values=bundle.measuring_spoken_values if measuring else bundle.spoken_values,
-            wordings=self.wordings_of(measuring=measuring),
-            measuring=measuring,
-        )
-        return ProgramSampler(self.world, self.graph, around)
+        wordings = self.wordings_of(measuring=measuring)
+        return ProgramSampler(self.world, self.graph, self.bundle, wordings, measuring=measuring)
 
 
 def is_for_measuring(program: Program) -> bool:
