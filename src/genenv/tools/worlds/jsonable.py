@@ -409,6 +409,11 @@ def staged(raw: bytes) -> str | None:
     return "\n".join(lines)
 
 
+def is_equal(one: object, other: object) -> bool:
+    """Whether two single values of JSON are equal; a truth value equals no number."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
 def difference(old: object, new: object) -> dict[str, Any] | None:
     """Return what makes a state of another one; None if they are equal.
 
@@ -433,7 +438,7 @@ def difference(old: object, new: object) -> dict[str, Any] | None:
         inner = {str(place): difference(one, other) for place, (one, other) in enumerate(pairs)}
         gone = []
     else:
-        return None if old == new else {"is": new}
+        return None if is_equal(cast(object, old), cast(object, new)) else {"is": new}
     inner = {key: one for key, one in inner.items() if one is not None}
     return {"in": inner, "gone": gone} if inner or gone else None
 
@@ -461,9 +466,10 @@ def patched(old: object, change: Mapping[str, Any] | None) -> Any:  # noqa: ANN4
 def changed(old: object, new: object, place: str = "") -> Iterator[tuple[str, str, str]]:
     """Yield each place in a state whose value changed, with the value before and after as JSON.
 
-    "" stands for no value. What was put into a list or taken out of it is one place each.
+    "" stands for no value. What was put into a list or taken out of it is one place each. Values are equal as
+    `is_equal` says.
     """
-    if old == new:
+    if old is new:
         return
     if isinstance(old, dict) and isinstance(new, dict):
         before, after = cast("dict[str, object]", old), cast("dict[str, object]", new)
@@ -475,14 +481,18 @@ def changed(old: object, new: object, place: str = "") -> Iterator[tuple[str, st
                 yield inner, _json(before, key), _json(after, key)
     elif isinstance(old, list) and isinstance(new, list):
         yield from _changed_items(cast("list[object]", old), cast("list[object]", new), place)
-    else:
+    elif not is_equal(cast(object, old), new):
         yield place, json.dumps(old, ensure_ascii=False), json.dumps(new, ensure_ascii=False)
 
 
 def _changed_items(old: list[object], new: list[object], place: str) -> Iterator[tuple[str, str, str]]:
     shared = min(len(old), len(new))
-    start = next((at for at in range(shared) if old[at] != new[at]), shared)
-    same = next((at for at in range(shared - start) if old[-1 - at] != new[-1 - at]), shared - start)
+
+    def differ(at: int) -> bool:
+        return any(True for _ in changed(old[at], new[at]))
+
+    start = next((at for at in range(shared) if differ(at)), shared)
+    same = next((at for at in range(shared - start) if differ(-1 - at)), shared - start)
     before, after = old[start : len(old) - same], new[start : len(new) - same]
     if len(before) == len(after):
         for at, (one, other) in enumerate(zip(before, after, strict=True), start):
