@@ -18,6 +18,10 @@ import difflib
 import errno
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _SHOWN = 200
 """The maximum number of characters of foreign text that an error message shows or compares."""
@@ -55,6 +59,18 @@ def first_line(error: BaseException) -> str:
     """Return the first line of another library's error that has words, short enough for one sentence."""
     lines = (line.strip() for line in str(error).splitlines())
     return next((line[:_SHOWN] for line in lines if any(map(str.isalnum, line))), type(error).__name__)
+
+
+def first_problem(error: ValidationError, whole: str = "") -> str:
+    """Return the first error that pydantic found, after its place: `state.volatile: Input should be ...`.
+
+    Args:
+        error: of a model.
+        whole: what to call the place if it is the whole value; empty: only the message is returned.
+    """
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"])) or whole
+    return f"{place}: {first['msg']}" if place else first["msg"]
 
 
 def disk_is_full(error: Exception) -> bool:

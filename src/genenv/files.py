@@ -12,9 +12,13 @@ import tempfile
 import time
 from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
-from genenv.errors import UsageError
+from pydantic import TypeAdapter, ValidationError
+
+from genenv.errors import DataError, UsageError, first_problem
+
+T = TypeVar("T")
 
 _LOOKS, _LOOK_S = 40, 0.025
 """How often a lock is tried, and the seconds between: `is_held` of another process takes it for a moment, or
@@ -52,6 +56,20 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def read_json(path: Path, kind: type[T]) -> T:
+    """Return the JSON of a file as a pydantic model or another type.
+
+    Raises:
+        DataError: it cannot be read, or is not of this type.
+    """
+    try:
+        return TypeAdapter(kind).validate_json(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        raise DataError(f"{path}: {first_problem(error)}") from error
 
 
 def write_csv(path: Path, lines: Iterable[Sequence[object]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import os
@@ -19,7 +20,9 @@ from genenv.cli.app import app
 from genenv.config.run import load_config
 from genenv.environments import load_environment
 from genenv.gate.gate import base_tasks
-from genenv.tools.cli.try_agent import try_agent
+from genenv.tools.cli.try_agent import Session, try_agent
+from genenv.tools.environment import Tools
+from genenv.tools.settings import ToolsConfig
 from orders_api import KEY, served
 from typed import refused, succeeds
 
@@ -212,6 +215,42 @@ def test_an_agent_can_be_asked_and_each_call_is_shown_before_it_runs(
     assert "is no run" in refused("try", tmp_path / "nowhere")
     succeeds("train", "tiny", "--out", tmp_path / "other", *words[:4])
     assert "is of programs, and `genenv try` is for your own tools" in refused("try", tmp_path / "other")
+
+
+@pytest.mark.long
+def test_calls_are_made_once_and_one_that_ends_the_tools_ends_no_conversation(
+    desk_bundle: Path, tmp_path: Path
+) -> None:
+    fewer(desk_bundle, tmp_path / "desk", base=4, held_out=2)
+    file, about = tmp_path / "desk" / "files" / "desk.py", tmp_path / "desk" / "bundle.toml"
+    file.write_text(
+        file.read_text().replace("from typing", "import os\nfrom typing", 1) + "\n"
+        "    def draw(self) -> str:\n        self.drawn = os.urandom(8).hex()\n        return self.drawn\n\n"
+        "    def show(self) -> str:\n        return self.drawn\n\n"
+        "    def crash(self) -> None:\n        os._exit(1)\n"
+    )
+    about.write_text(about.read_text().replace("seeded = true", "seeded = false"))
+    env = Tools(ToolsConfig(mode="multi"), tmp_path / "desk")
+    shown: list[tuple[str, str]] = []
+
+    async def always(_: str) -> bool:
+        return True
+
+    async def asked() -> None:
+        told: Any = Told("draw()", "show()", "crash()", "show()", "Done.")
+        async with contextlib.aclosing(
+            Session(env, told, show=lambda *one: shown.append(one), wanted=always)
+        ) as session:
+            await session.answer("draw")
+
+    try:
+        asyncio.run(asked())
+    finally:
+        env.world.close()
+    drawn, same, crashed, after = (text for kind, text in shown if kind == "result")
+    assert drawn == same
+    assert "ended its process" in crashed
+    assert len(after) == len(drawn)
 
 
 @pytest.mark.long

@@ -153,6 +153,8 @@ def test_values_are_stated_and_answers_are_not(env: Tools, tasks: dict[str, Task
         ("It is 1,189.50 dollars.", 1189.5, True),
         ("It is 3 of 4.", 4, True),
         ("Order O-40.", 40, False),
+        ("Order 1234567890123456789.", 1234567890123456789, True),
+        ("Order 1234567890123456788.", 1234567890123456789, False),
         ("The ticket is t-1.", "T-1", True),
         ("The ticket is T-12.", "T-1", False),
         ("ADA   wong", "Ada Wong", True),

@@ -13,15 +13,18 @@ from hypothesis import strategies as st
 from bundles import call, fewer
 from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks, examined
-from genenv.tools.bundle import Bundle, Starts, ToolCircles, companions
+from genenv.simulator.source import read_specs
+from genenv.tools.bundle import About, Bundle, Starts, ToolCircles, companions, program_line
 from genenv.tools.calls import Reply
 from genenv.tools.check import credit
 from genenv.tools.environment import Tools
 from genenv.tools.language.wording import Manner, Said, clause, instruction, only_fitting, unsolvable_verdict
 from genenv.tools.language.words import SpokenValues, day_names, day_phrases, time_phrases, with_words_of
-from genenv.tools.spec import Program
+from genenv.tools.spec import Program, Step
 from genenv.tools.worlds.base import Tool, World
+from genenv.tools.worlds.folder import content_of
 from genenv.tools.worlds.in_process import InProcessWorld
+from genenv.tools.worlds.sources import PythonSource
 
 LIGHT = Tool(
     name="switch_light",
@@ -122,6 +125,8 @@ def test_what_people_say_is_of_kinds_and_dates_come_after_today() -> None:
         ("any", "09:30", "words", ("half past nine in the morning",)),
         ("any", "12:00", "words", ("noon",)),
         ("any", "09:31", "words", ()),
+        ("any", "10:60", "words", ()),
+        ("any", "2025-02-31", "words", ()),
     ],
 )
 def test_values_are_said_in_words(kind: str, value: object, form: str, words: tuple[str, ...]) -> None:
@@ -152,6 +157,19 @@ def test_no_two_times_are_called_alike() -> None:
 
 
 STARTS = Starts(tool="begin", training=3, measuring=2)
+
+
+def test_lines_of_json_end_at_line_feeds_alone(tmp_path: Path) -> None:
+    step = Step(tool="note", args={"text": "a\u2028b\u2029c\x85d\ne\x0cf"})
+    program = Program(n_calls=1, chained=False, answer=False, n_tools=1, calls=(step,))
+    (tmp_path / "tasks").mkdir()
+    file = tmp_path / "tasks" / "base.jsonl"
+    file.write_text(f"{program_line(program)}\n" * 2, encoding="utf-8")
+    bundle = Bundle(tmp_path, About(name="notes", source=PythonSource(file="notes.py")))
+    assert [*bundle.base.values()] == [program, program]
+    assert [one["calls"] for one in content_of(file)] == [[step.model_dump(exclude_defaults=True)]] * 2
+    file.write_text(f'{{"spec": {program_line(program)}}}\n', encoding="utf-8")
+    assert [Program.model_validate(one) for one in read_specs(file)] == [program]
 
 
 def test_states_of_both_sides_are_apart() -> None:

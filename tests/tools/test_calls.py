@@ -36,7 +36,7 @@ def test_the_json_style_is_one_tagged_block_a_call() -> None:
 
 scalars = (
     st.booleans()
-    | st.integers(-(10**12), 10**12)
+    | st.integers(-(2**63), 2**64 - 1)
     | st.floats(-1e12, 1e12, allow_nan=False)
     | st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 )
@@ -54,6 +54,20 @@ calls_lists = st.lists(
     min_size=1,
     max_size=4,
 )
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize(
+    ("number", "fits"),
+    [(2**64 - 1, True), (-(2**63), True), (2**64, False), (-(2**63) - 1, False), (2e15, False)],
+)
+def test_integers_have_64_bits_and_fractions_are_exact(number: float, fits: bool, style: Style) -> None:
+    calls = [Call(tool="get_order", args={"id": number})]
+    reply = written.read_reply(format_calls(calls, style), style, KNOWN)
+    assert (reply.calls == tuple(calls), reply.malformed == "a number in it is out of range") == (
+        fits,
+        not fits,
+    )
 
 
 @settings(max_examples=40)

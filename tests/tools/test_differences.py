@@ -27,11 +27,13 @@ STATES = st.recursive(
 
 @given(STATES, STATES)
 def test_a_difference_makes_the_new_state_of_the_old_one(old: object, new: object) -> None:
-    before = json.dumps(old)
+    before = json.dumps(old, sort_keys=True)
     change = difference(old, new)
-    assert (change is None) == (old == new)
-    assert patched(old, json.loads(json.dumps(change))) == new
-    assert json.dumps(old) == before
+    assert (change is None) == (not [*changed(old, new)]) == (before == json.dumps(new, sort_keys=True))
+    assert json.dumps(patched(old, json.loads(json.dumps(change))), sort_keys=True) == json.dumps(
+        new, sort_keys=True
+    )
+    assert json.dumps(old, sort_keys=True) == before
 
 
 def test_states_share_what_did_not_change() -> None:

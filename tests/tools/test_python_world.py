@@ -119,6 +119,32 @@ def test_files_are_state_and_are_put_back(tmp_path: Path) -> None:
         world.close()
 
 
+def test_notes_are_state_and_documentation_is_once_it_changes(tmp_path: Path) -> None:
+    for name in ("README.md", "a.md", "a.txt"):
+        (tmp_path / name).write_text("as it came")
+    text = """
+        from pathlib import Path
+
+        def write(name: str, text: str) -> str:
+            Path(name).write_text(text)
+            return name
+
+        def remove(name: str) -> str:
+            Path(name).unlink()
+            return name
+        """
+    with closing(world_of(tmp_path, text)) as world:
+
+        def state(tool: str, **args: str) -> object:
+            return world.play([call(tool, **args)]).state
+
+        assert world.play([]).state == {"a": "as it came"}
+        assert state("write", name="b.md", text="hello") == {"a": "as it came", "b": "hello"}
+        assert state("write", name="a.md", text="hello") == {"a": "as it came", "a.md": "hello"}
+        assert state("write", name="a.md", text="as it came") == {"a": "as it came"}
+        assert state("remove", name="README.md") != {"a": "as it came"}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("tool", "said"),
@@ -327,6 +353,28 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         assert world.unseen == {"lines": "builtins.generator"}
         assert LimitedWorld(world, ["take"]).unseen == world.unseen
         assert ObservedWorld(world, [call("take")]).unseen == {}, "questions are about it"
+
+
+def test_one_odd_value_or_annotation_spoils_nothing_else(tmp_path: Path) -> None:
+    text = """
+        import sqlite3
+
+        HELD = [sqlite3.connect(":memory:"), {"a": 1}]
+        HELD[0].close()
+
+        def odd(x: "first number") -> int:
+            return 1
+
+        def add(item: str) -> int:
+            HELD.append(item)
+            return len(HELD)
+        """
+    with closing(world_of(tmp_path, text)) as world:
+        assert list(world.tools) == ["add"]
+        assert "its types cannot be read" in world.left_out["odd"]
+        assert world.unseen == {"HELD": "sqlite3.Connection"}
+        held = world.play([call("add", item="kettle")]).state["HELD"]
+        assert held == ["<Connection>", {"a": 1}, "kettle"]
 
 
 def test_what_is_no_text_in_an_error_or_a_path_ends_no_process(tmp_path: Path) -> None:

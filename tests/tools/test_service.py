@@ -20,7 +20,8 @@ from genenv.progress import Silent
 from genenv.tools.bundle import Bundle
 from genenv.tools.generate.make_bundle import Made, Wanted, make
 from genenv.tools.worlds.limits import Budget, Limits
-from genenv.tools.worlds.openapi.service import Service, ServiceOrigin
+from genenv.tools.worlds.openapi.document import FORM, Document, operations
+from genenv.tools.worlds.openapi.service import Requests, Service, ServiceOrigin
 from genenv.tools.worlds.origins import origin_of
 from genenv.tools.worlds.recorded import Recording
 from orders_api import KEY, Answer, Api, as_json, served
@@ -303,6 +304,25 @@ def test_a_list_that_is_too_long_is_asked_for_in_parts(api: Api, waits: Waits, t
     assert set(sizes[1:]) <= set(map(str, range(1, 11)))
     assert len(api.of("/v1/notes")) == len({path for _, path, _ in api.of("/v1/notes")})
     assert world.play([call("logs", per_page=int(sizes[1]))]).outcomes[0].error is None
+
+
+@pytest.mark.parametrize(
+    ("declared", "sent", "body"),
+    [
+        ("application/json", "application/json", b'{"name": "a b"}'),
+        ("*/*", "application/json", b'{"name": "a b"}'),
+        ("application/merge-patch+json", "application/merge-patch+json", b'{"name": "a b"}'),
+        ("application/vnd.api+json; v=1", "application/vnd.api+json; v=1", b'{"name": "a b"}'),
+        (f"{FORM}; charset=utf-8", f"{FORM}; charset=utf-8", b"name=a+b"),
+    ],
+)
+def test_a_body_is_sent_as_the_operation_declares_it(declared: str, sent: str, body: bytes) -> None:
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}}
+    operation = {"patch": {"requestBody": {"content": {declared: {"schema": schema}}}, "responses": {}}}
+    document = Document(json.dumps({"openapi": "3.0.0", "paths": {"/things": operation}}), "things.json")
+    (one,) = operations(document)
+    request = Requests(one).of({"name": "a b"})
+    assert (request.headers["content-type"], request.body) == (sent, body)
 
 
 def test_only_some_paths(api: Api, waits: Waits, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from genenv.tools.calls import format_calls
 from genenv.tools.check import calls_of
 from genenv.tools.environment import Tools
 from genenv.tools.settings import ToolsConfig
-from genenv.tools.worlds.base import Call
+from genenv.tools.worlds.base import Call, KnownPrograms, Outcome, Played, Step
 from genenv.tools.worlds.origins import PythonOrigin
 from genenv.tools.worlds.python import PythonWorld
 from genenv.tools.worlds.sources import PythonSource
@@ -464,3 +465,20 @@ def test_a_file_in_a_package_brings_the_package(tmp_path: Path) -> None:
     assert source == PythonSource(file="shop/tools.py", seeded=True)
     with closing(source.open(tmp_path / "files")) as world:
         assert world.play([call("show", order_id="A-1")]).outcomes[0].result == "open"
+
+
+def test_programs_that_are_cached_are_listed_whatever_other_threads_do() -> None:
+    known = KnownPrograms(most=4)
+
+    def play(number: int) -> None:
+        program = [call("f"), call("g", n=number)]
+        steps = [Step.alone(Played(outcomes=(Outcome(),) * made, state=None)) for made in range(3)]
+        assert known.play(program, watch=True, execute=lambda: steps) == steps[-1].played
+        assert all(len(one) == 2 for one in known.programs())
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(play, [number % 7 for number in range(2000)]))
+    assert 0 < len(known.programs()) <= 4
+    play(7)
+    known.play([call("f")], watch=True, execute=lambda: pytest.fail("the beginning of others is known"))
+    assert (call("f"),) in known.programs()

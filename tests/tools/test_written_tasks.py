@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from genenv.tools.environment import Tools
 from genenv.tools.generate.written_tasks import proposals
 from genenv.tools.language.model_wordings import Writer
 from genenv.tools.settings import ToolsConfig
+from genenv.tools.worlds.limits import Budget
 from typed import succeeds
 
 VAULT = '''"""A vault that nobody opens by guessing."""
@@ -104,12 +107,17 @@ WRONG = [
 
 
 class Model:
-    """Writes what it was given, some at a time, and solves the tasks that it wrote rightly."""
+    """Writes what it was given, some at a time, and solves the tasks that it wrote rightly.
 
-    def __init__(self, *, stops_after: int = 10**6) -> None:
+    Args:
+        stops_after: number of prompts after which it refuses,
+        stop: unless this returns true.
+    """
+
+    def __init__(self, *, stops_after: int = 10**6, stop: Callable[[], object] = int) -> None:
         self._left = [*WRONG, *_tasks()]
         self._known = {one["request"]: one for one in _tasks()}
-        self._stops_after = stops_after
+        self._stops_after, self._stop = stops_after, stop
         self.prompts: list[str] = []
 
     def __call__(self, body: dict[str, Any]) -> Answer:
@@ -117,7 +125,7 @@ class Model:
         text = messages[-1]["content"]
         if text.startswith("Users ask"):
             self.prompts.append(text)
-            if len(self.prompts) > self._stops_after:
+            if len(self.prompts) > self._stops_after and not self._stop():
                 return refused("no more", 400)
             now, self._left = self._left[:8], self._left[8:]
             if "Use above all: empty_box." in text:
@@ -273,6 +281,40 @@ def test_a_model_that_stops_answering_leaves_the_rest_to_the_rules(
     assert len(bundle.base) == 10
     assert {bool(one.request) for one in bundle.base.values()} == {True, False}
     shutil.rmtree(tmp_path / "bundle")
+
+
+@pytest.mark.long
+def test_a_model_that_gives_no_values_leaves_the_rest_to_the_rules(
+    server: Server, tmp_path: Path, vault: Path
+) -> None:
+    server.answer = Model(stops_after=0)
+    done = made(tmp_path / "bundle", vault, writer=Writer(by=f"{server.url}#m"), base=6, held_out=2)
+    assert (done.base, done.held_out) == (6, 2)
+    assert done.written
+    assert done.written.problem
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_what_a_model_wrote_is_kept_when_it_is_interrupted_or_the_time_is_over(
+    server: Server, tmp_path: Path, vault: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
+) -> None:
+    def stop() -> bool:
+        if interrupted:
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            monkeypatch.setattr(Budget, "is_over", property(lambda _: True))
+        return not interrupted
+
+    server.answer = model = Model(stops_after=2, stop=stop)
+    done = made(tmp_path / "bundle", vault, writer=Writer(by=f"{server.url}#m"), base=12, held_out=3)
+    programs = [*done.bundle.base.values(), *done.bundle.held_out.values()]
+    assert all(one.request for one in programs)
+    assert 0 < len(programs) == done.base + done.held_out < 15
+    assert (done.stopped, done.out_of_time) == (interrupted, not interrupted)
+    assert done.written
+    assert f"{len(programs)} of " in done.written.said
+    assert len(model.prompts) == 3
 
 
 def test_tasks_are_found_in_a_reply_of_any_form() -> None:

@@ -15,6 +15,7 @@ from typing import ClassVar, TypeVar, cast
 from pydantic import BaseModel, ValidationError
 
 from genenv.environments.base import Ask, Environment, Episode, Options, base_spec
+from genenv.errors import first_problem
 from genenv.settings import NoSettings
 from genenv.types import (
     Json,
@@ -156,9 +157,7 @@ def parsed_spec(model: type[BaseModel], data: object) -> BaseModel | Rejection:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the spec"
-        return Rejection(RejectReason.SCHEMA, f"{where}: {first['msg']}.")
+        return Rejection(RejectReason.SCHEMA, f"{first_problem(error, 'the spec')}.")
 
 
 def read_base(env: Environment, spec: JsonObject) -> BaseModel:

@@ -95,7 +95,7 @@ def read_specs(path: Path) -> list[JsonObject]:
             "name a JSON Lines file that `genenv generate --out` wrote"
         ) from error
     specs: list[JsonObject] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         try:

@@ -28,7 +28,8 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from genenv.config.tables import toml_value
 from genenv.environments import FOLDER_MARK
-from genenv.errors import DataError, UsageError, first_line
+from genenv.errors import DataError, UsageError, first_line, first_problem
+from genenv.files import read_json
 from genenv.texts import inert
 from genenv.tools.discover.asking import observed
 from genenv.tools.discover.recipes import Graph, parsed_result
@@ -217,8 +218,7 @@ class Bundle:
         except UnicodeDecodeError as error:
             raise UsageError(f"{file} is not valid TOML: {error}") from error
         except ValidationError as error:
-            first = error.errors()[0]
-            raise UsageError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+            raise UsageError(f"{file}: {first_problem(error)}") from error
 
     def world(self, call_s: float) -> World:
         """Return the tools, ready to be called.
@@ -270,7 +270,7 @@ class Bundle:
     @cached_property
     def graph(self) -> Graph:
         """The recipe of each tool, and the links between tools."""
-        return _read(self.path / "graph.json", Graph)
+        return read_json(self.path / "graph.json", Graph)
 
     @cached_property
     def wordings(self) -> dict[str, list[str]]:
@@ -312,16 +312,14 @@ class Bundle:
         file = self.path / "tasks" / f"{which}.jsonl"
         found: dict[str, Program] = {}
         try:
-            lines = file.read_text(encoding="utf-8").splitlines()
+            lines = file.read_text(encoding="utf-8").split("\n")
         except OSError as error:
             raise DataError(f"{file} cannot be read: {error.strerror}") from error
-        for number, line in enumerate(lines):
+        for number, line in enumerate(filter(None, lines)):
             try:
                 found[f"{self.name}-{which}-{number:04d}"] = Program.model_validate_json(line)
             except ValidationError as error:
-                first = error.errors()[0]
-                place = ".".join(map(str, first["loc"]))
-                raise DataError(f"{file}, line {number + 1}: {place}: {first['msg']}") from error
+                raise DataError(f"{file}, line {number + 1}: {first_problem(error)}") from error
         return found
 
     def comparable(self, state: Json) -> Json:
@@ -374,16 +372,6 @@ def _toml(file: Path, kind: type[T], what: str) -> T:
         return TypeAdapter(kind).validate_python(read_toml(file.read_text(encoding="utf-8"), str(file)))
     except (OSError, ValueError) as error:  # pydantic's errors are ValueErrors
         raise UsageError(f"{file} cannot be read as {what}: {first_line(error)}") from error
-
-
-def _read(file: Path, kind: type[T]) -> T:
-    try:
-        return TypeAdapter(kind).validate_json(file.read_bytes())
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise DataError(f"{file}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
 def graph_json(graph: Graph) -> str:

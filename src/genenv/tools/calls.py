@@ -34,7 +34,9 @@ MAX_CALLS = 32
 MAX_DEPTH = 8
 """Maximum nesting depth of brackets in a call."""
 MAX_NUMBER = 1e15
-"""Maximum absolute value of a number; beyond it, a float cannot distinguish neighboring integers."""
+"""Maximum absolute value of a fraction; beyond it, a float cannot distinguish neighboring integers."""
+WHOLE_NUMBERS = range(-(2**63), 2**64)
+"""Integers of 64 bits, such as ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,9 +212,9 @@ def _literal(node: ast.expr) -> Json:
     if isinstance(node, ast.Name) and node.id in _NAMED:
         return _NAMED[node.id]
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        value = _checked(node.operand.value) if isinstance(node.operand, ast.Constant) else None
+        value = node.operand.value if isinstance(node.operand, ast.Constant) else None
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return -value if isinstance(node.op, ast.USub) else value
+            return _checked(-value if isinstance(node.op, ast.USub) else value)
     if isinstance(node, ast.List | ast.Tuple):
         return [_literal(item) for item in node.elts]
     if isinstance(node, ast.Dict):
@@ -231,7 +233,7 @@ def _checked(value: object) -> Json:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int | float):
-        if not abs(value) <= MAX_NUMBER:  # also true for NaN
+        if not (value in WHOLE_NUMBERS if isinstance(value, int) else abs(value) <= MAX_NUMBER):  # e.g. NaN
             raise _Unreadable("a number in it is out of range")
         return value
     if isinstance(value, str):

@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from itertools import islice
 from typing import Any, cast
 
@@ -22,7 +23,6 @@ from genenv.tools.language.wording import (
     asks,
     asks_for,
     failed_verdict,
-    is_equal,
     label,
     names_tool,
     premature,
@@ -32,6 +32,7 @@ from genenv.tools.language.words import FORMS
 from genenv.tools.spec import UNSOLVABLE, Program
 from genenv.tools.toolbox import Toolbox
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
+from genenv.tools.worlds.jsonable import changed, is_equal
 from genenv.types import Json, Rejection, RejectReason, Task, Verdict
 
 NAME_CREDIT = 0.2
@@ -197,30 +198,17 @@ def _until_end(read: Sequence[Reply], user: User) -> Iterator[Reply]:
             return
 
 
-def difference(wanted: Json, found: Json, place: str = "") -> str | None:
+def difference(wanted: Json, found: Json) -> str | None:
     """Return the first difference of two states in a few words, or None if they are equal."""
-    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
-        for key in [*wanted, *(key for key in found if key not in wanted)]:
-            inner = f"{place}.{key}" if place else str(key)
-            if key not in found:
-                return f"{inner}, which is missing"
-            if key not in wanted:
-                return f"{inner}, which should not be there"
-            if deeper := difference(wanted[key], found[key], inner):
-                return deeper
-        return None
-    if isinstance(wanted, list) and isinstance(found, list):
-        if len(wanted) != len(found):
-            return f"{place or 'the list'}, which has {len(found)} items, not {len(wanted)}"
-        pairs = enumerate(zip(wanted, found, strict=True))
-        return next((d for n, (a, b) in pairs if (d := difference(a, b, f"{place}.{n}"))), None)
-    if is_equal(wanted, found):
-        return None
-    return f"{place or 'its value'}, which is {_short(found)}, not {_short(wanted)}"
+    for place, one, other in changed(wanted, found):
+        if not other:
+            return f"{place}, which is missing"
+        said = f"is {_cut(other)}, not {_cut(one)}" if one else "should not be there"
+        return f"{place or 'its value'}, which {said}"
+    return None
 
 
-def _short(value: Json) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+def _cut(text: str) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -259,13 +247,20 @@ def _canonical(value: Json) -> str:
 
 def _unsaid(answers: Sequence[Json], words: str) -> str | None:
     missing = next((answer for answer in answers if not says(words, answer)), None)
-    return None if missing is None else f"The last reply does not say {_short(missing)}."
+    return (
+        None
+        if missing is None
+        else f"The last reply does not say {_cut(json.dumps(missing, ensure_ascii=False))}."
+    )
 
 
 def says(words: str, answer: Json) -> bool:
     """Whether words state a value: a number as a number, text as whole words, ignoring case and spaces."""
     if isinstance(answer, int | float) and not isinstance(answer, bool):
-        return any(abs(float(one.replace(",", "")) - answer) < 1e-9 for one in _NUMBER.findall(words))
+        numbers = (one.replace(",", "") for one in _NUMBER.findall(words))
+        if isinstance(answer, int):
+            return any(Decimal(one) == answer for one in numbers)
+        return any(abs(float(one) - answer) < 1e-9 for one in numbers)
     text = caseless(str(answer))
     return bool(text) and re.search(rf"(?<!\w){re.escape(text)}(?!\w)", caseless(words)) is not None
 

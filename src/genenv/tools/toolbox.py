@@ -22,13 +22,12 @@ from genenv.tools.calls import Known
 from genenv.tools.discover.recipes import Graph
 from genenv.tools.discover.state_values import leaves, stands_at
 from genenv.tools.generate.plans import (
-    DrawingContext,
     Plan,
     ProgramSampler,
     Rules,
-    day_of,
     plans,
     sizes_shown,
+    today_in,
 )
 from genenv.tools.language.wording import (
     MEASURING_MANNERS,
@@ -134,7 +133,7 @@ class Toolbox:
         if not name:
             return None
         played = self.begun(before) if isinstance(before, Program) else self.world.play(before)
-        return day_of(played.state, name)
+        return today_in(played.state, name)
 
     def begun(self, program: Program) -> Played:
         """Execute the calls that set up a program's initial state; return their outcomes and the state."""
@@ -145,7 +144,7 @@ class Toolbox:
         state, bundle = self.begun(program).state, self.bundle
         other = bundle.measuring_spoken_values
         spoken_values = other if other.values and self.is_for_measuring(program) else bundle.spoken_values
-        return {**leaves(state), **spoken_values.kinds(day_of(state, bundle.about.today))}
+        return {**leaves(state), **spoken_values.kinds(today_in(state, bundle.about.today))}
 
     def speech(self, program: Program, *, measuring: bool = False) -> RequestStyle:
         """Return how the request for a program is worded."""
@@ -208,15 +207,8 @@ class Toolbox:
 
     def walker(self, *, measuring: bool = False) -> ProgramSampler:
         """Return a sampler of programs for training or for held-out tasks (`measuring`)."""
-        bundle, about = self.bundle, self.bundle.about
-        around = DrawingContext(
-            starts=about.starts,
-            today=about.today,
-            spoken_values=bundle.measuring_spoken_values if measuring else bundle.spoken_values,
-            wordings=self.wordings_of(measuring=measuring),
-            measuring=measuring,
-        )
-        return ProgramSampler(self.world, self.graph, around)
+        wordings = self.wordings_of(measuring=measuring)
+        return ProgramSampler(self.world, self.graph, self.bundle, wordings, measuring=measuring)
 
 
 def is_for_measuring(program: Program) -> bool:

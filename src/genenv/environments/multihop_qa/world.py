@@ -40,7 +40,7 @@ from genenv.environments.multihop_qa.spec import (
     named,
     question_pattern,
 )
-from genenv.errors import UsageError
+from genenv.errors import UsageError, first_problem
 from genenv.types import Json, JsonObject, Seed
 
 MIN_HOPS, MAX_HOPS = 2, 4
@@ -221,8 +221,7 @@ class Corpus:
             else:
                 self._take(_PassageLine.model_validate(data))
         except ValidationError as error:
-            first = error.errors()[0]
-            self._fail(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+            self._fail(first_problem(error))
 
     def _fail(self, what: str) -> NoReturn:
         raise UsageError(f"{self.path}, line {self._line}: {what}")

@@ -118,6 +118,7 @@ class Side:
     """The call that waits for the person."""
     _work: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "genenv-chat"))
     _jobs: list[Future[None]] = field(default_factory=list[Future[None]])
+    _runner: asyncio.Runner = field(default_factory=asyncio.Runner)
     _decisions: queue.Queue[bool] = field(default_factory=queue.Queue[bool])
     _answerer: Session | Attempt | None = None
     _ended: bool = False
@@ -151,7 +152,7 @@ class Side:
         def answered() -> None:
             self.steps.append(("you", request))
             if self._answerer is not None:
-                asyncio.run(self._answerer.answer(request))
+                self._runner.run(self._answerer.answer(request))
                 if self.steps[-1][0] == "result":
                     self.steps.append(("note", "It has used all its turns."))
 
@@ -165,9 +166,19 @@ class Side:
 
     def end(self) -> None:
         """Run no more calls, and stop after the reply that is being sampled."""
+        if self._ended:
+            return
         self._ended = True
         self._decisions.put(False)
-        self._work.shutdown(wait=False, cancel_futures=True)
+        for job in self._jobs:
+            job.cancel()
+        self._submit(self._close)
+        self._work.shutdown(wait=False)
+
+    def _close(self) -> None:
+        with self._runner:
+            if isinstance(self._answerer, Session):
+                self._runner.run(self._answerer.aclose())
 
     def wait(self) -> None:
         """Wait until the thread is idle."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, cast
@@ -22,7 +23,8 @@ from genenv.tools.build import opening
 from genenv.tools.calls import format_calls, read_reply
 from genenv.tools.check import calls_of, refusal
 from genenv.tools.environment import Tools
-from genenv.tools.worlds.base import Call, Outcome
+from genenv.tools.worlds.base import GONE, Call, Outcome
+from genenv.tools.worlds.base import Session as WorldSession
 from genenv.types import Task
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run, or a round of it: runs/desk@8.")]
@@ -72,13 +74,14 @@ def as_trained(config: RunConfig) -> PolicyConfig:
 async def _held(session: Session) -> int:
     """Answer requests until an empty line, or until the end of a pipe; return how many there were."""
     person, requests = sys.stdin.isatty(), 0
-    while (request := next_line("\n> ")) is not None:
-        if request.strip():
-            typer.echo("" if person else f"{inert(request.strip())}\n", nl=False)
-            requests += 1
-            await session.answer(request.strip())
-        elif person:
-            break
+    async with contextlib.aclosing(session):
+        while (request := next_line("\n> ")) is not None:
+            if request.strip():
+                typer.echo("" if person else f"{inert(request.strip())}\n", nl=False)
+                requests += 1
+                await session.answer(request.strip())
+            elif person:
+                break
     return requests
 
 
@@ -103,6 +106,8 @@ async def _always(_: str) -> bool:
 class Session:
     """An agent with a user's tools: the state persists, and each request begins a conversation of its own.
 
+    All its answers are given in one event loop.
+
     Args:
         env: the environment of the tools.
         asked: the agent.
@@ -119,6 +124,9 @@ class Session:
         self._env, self._assistant, self._show, self._wanted, self._task = env, asked, show, wanted, task
         before = env.beginning if task is None else calls_of(task.payload, "before")
         self._done: list[Call] = list(before)
+        """The calls that led to the present state."""
+        self._world: WorldSession | None = None
+        self._entered = contextlib.AsyncExitStack()
         self._shown = list(env.world.tools)
         if task is not None:
             offered = cast("Sequence[str]", task.payload["tools"])
@@ -158,7 +166,24 @@ class Session:
         elif not await self._wanted(text):
             outcome = Outcome(error="The user does not want this call.")
         else:
-            outcome = self._env.world.play([*self._done, call]).outcomes[-1]
-            self._done.append(call)
+            outcome = await self._made(call)
         self._show("result", outcome.text)
         return outcome
+
+    async def _made(self, call: Call) -> Outcome:
+        """Make a call in the session of the tools. If it ends that, the next session begins where it was."""
+        if self._world is None:
+            self._world = await self._entered.enter_async_context(self._env.world.session())
+            for one in self._done:
+                await self._world.call(one)
+        outcome = await self._world.call(call)
+        if outcome.error == GONE:
+            await self.aclose()
+        else:
+            self._done.append(call)
+        return outcome
+
+    async def aclose(self) -> None:
+        """End the session of the tools."""
+        self._world = None
+        await self._entered.aclose()

@@ -64,6 +64,8 @@ class Drawing:
         """Number of refused programs by reason."""
         self.refused_of: dict[str, Counter[str]] = {}
         """Number of refused programs by reason, for each tool that they call."""
+        self.writing: TaskWriting | None = None
+        """What a model wrote; None: no model was asked."""
 
     @property
     def subjects(self) -> Iterable[str]:
@@ -108,12 +110,11 @@ class Drawing:
                         break
         return found
 
-    def written(self, asked: Mapping[bool, int], model: Model, reporter: Reporter) -> TaskWriting:
-        """Have a model write programs that pass; return what it wrote, and why programs were refused."""
-        writing = TaskWriting(self._env, model)
+    def write(self, asked: Mapping[bool, int], model: Model, reporter: Reporter) -> None:
+        """Have a model write programs that pass the gate and its round trip."""
+        self.writing = TaskWriting(self._env, model, self.judged, self.is_over)
         with reporter.stage("writing tasks", items=sum(asked.values()), unit="tasks") as stage:
-            self.found |= writing.write(asked, self.judged, stage)
-        return writing
+            self.writing.write(asked, self.found, stage)
 
     def passing(self, parameters: ToolsParameters, *, measuring: bool = False) -> Program | None:
         """Return a new program that passes the gate, drawn for one side; None if it is refused."""

@@ -32,7 +32,6 @@ from genenv.tools.language.words import (
     NOTES,
     NUMBERED,
     PEOPLE,
-    PERSON_WORDS,
     QUALITIES,
     STATUSES,
     TEXT_WORDS,
@@ -111,11 +110,6 @@ def _is_later(one: str, other: str) -> bool:
     return _TIME.fullmatch(one) is not None and _TIME.fullmatch(other) is not None and one > other
 
 
-def fresh_field(tool: Tool, parameter: str, rng: random.Random) -> Json:
-    """Return a random value for a field of a mock table. Its rules never change, as bundles rely on them."""
-    return _value(tool, tool.properties[parameter], parameter, rng, 0, plain=True)
-
-
 def is_closed(tool: Tool, parameter: str) -> bool:
     """Whether the schema lists all allowed values."""
     schema = tool.resolved(tool.properties[parameter])
@@ -133,13 +127,11 @@ def told_values(tool: Tool, parameter: str) -> str:
     if tool.resolved(schema).get("type") in ("integer", "number"):
         is_told = _RANGE.search(told) is not None
     else:
-        is_told = len(_said(tool, told, plain=False)) > 1 or bool(listed(told))
+        is_told = len(_said(tool, told)) > 1 or bool(listed(told))
     return "its description" if is_told else ""
 
 
-def _value(
-    tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int, *, plain: bool = False
-) -> Json:
+def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
     told, examples = str(schema.get("description", "")), schema.get("examples")
     schema = tool.resolved(schema)
     if "const" in schema:
@@ -154,30 +146,27 @@ def _value(
         case "boolean":
             return rng.random() < 0.5
         case "integer" | "number":
-            whole = kind == "integer" or (not plain and bool(_WHOLE & {*words_of(name)[-1:]}))
-            return _number(_bounded(schema, told), name, rng, whole=whole, plain=plain)
+            whole = kind == "integer" or bool(_WHOLE & {*words_of(name)[-1:]})
+            return _number(_bounded(schema, told), name, rng, whole=whole)
         case "array":
-            told_of = schema if plain else {"description": told, **schema}
-            return _array(tool, told_of, name, rng, depth, plain=plain)
+            return _array(tool, {"description": told, **schema}, name, rng, depth)
         case "object":
-            return _object(tool, schema, rng, depth, plain=plain)
+            return _object(tool, schema, rng, depth)
         case "null":
             return None
-        case None if not plain and not schema.keys() & _ONE_OF and (said := _DOCUMENTED.match(told)):
+        case None if not schema.keys() & _ONE_OF and (said := _DOCUMENTED.match(told)):
             if said[1].lower().startswith("bool"):
                 return rng.random() < 0.5
             bounded, whole = {"minimum": 1, **_bounded(schema, told)}, said[1].lower() != "float"
-            return _number(bounded, name, rng, whole=whole, plain=plain)
+            return _number(bounded, name, rng, whole=whole)
         case None if not schema.keys() & _ONE_OF and _COUNTED & {*words_of(name)[-1:]}:
-            return _number({"minimum": 1, **_bounded(schema, told)}, name, rng, whole=True, plain=plain)
+            return _number({"minimum": 1, **_bounded(schema, told)}, name, rng, whole=True)
         case _:
-            if not plain and (allowed := listed(told)):
+            if allowed := listed(told):
                 return rng.choice(allowed)
-            is_sure = not plain and not has_examples(told)
-            if len(named := _said(tool, told, plain=plain)) > 1 and (is_sure or rng.random() < _AS_QUOTED):
+            named = _said(tool, told)
+            if len(named) > 1 and (not has_examples(told) or rng.random() < _AS_QUOTED):
                 return rng.choice(named)
-            if plain:
-                return _string(schema, name, rng, set(words_of(tool.name)))
             form = text_format(told) or (
                 "email" if "email" in told and PEOPLE & {*words_of(name)[-1:]} else ""
             )
@@ -194,10 +183,8 @@ def _value(
 _NO_VALUES = frozenset({"null", "none", "nil", "true", "false", "undefined"})
 
 
-def _said(tool: Tool, told: str, *, plain: bool) -> list[str]:
+def _said(tool: Tool, told: str) -> list[str]:
     """Return the quoted words of a description that may be values: no parameter's name, and not `null`."""
-    if plain:
-        return quoted(told)
     allowed = " ".join(one for one in re.split(r"(?<=[.!?])\s", told) if not is_prohibition(one))
     return [one for one in quoted(allowed) if one not in _NO_VALUES.union(tool.properties)]
 
@@ -210,38 +197,38 @@ def _bounded(schema: JsonObject, description: str) -> JsonObject:
     return {**schema, "minimum": int(match[1]), "maximum": int(match[2])}
 
 
-def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int, *, plain: bool) -> Json:
+def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
     least = min(max(1, int(cast(int, schema.get("minItems", 1)))), _MOST_ITEMS)
     most = max(least, min(least + 1, int(cast(int, schema.get("maxItems", least + 1)))))
     if depth >= _DEEPEST:
         return []
     if places := cast("Sequence[JsonObject]", schema.get("prefixItems", ())):
-        return [_value(tool, one, name, rng, depth + 1, plain=plain) for one in places]
+        return [_value(tool, one, name, rng, depth + 1) for one in places]
     items = cast(JsonObject, schema.get("items", {"type": "string"}))
-    if not plain and items.get("type") == "number" and items.keys().isdisjoint(_BOUNDS):
+    if items.get("type") == "number" and items.keys().isdisjoint(_BOUNDS):
         items = {**items, "type": "integer"}  # a list of numbers is mostly one of ids
-    if not plain and items.get("type") == "string":
+    if items.get("type") == "string":
         items = {"description": schema.get("description", ""), **items}
-    drawn = [_value(tool, items, name, rng, depth + 1, plain=plain) for _ in range(rng.randint(least, most))]
+    drawn = [_value(tool, items, name, rng, depth + 1) for _ in range(rng.randint(least, most))]
     return list({repr(one): one for one in drawn}.values()) if least <= 1 else drawn
 
 
-def _object(tool: Tool, schema: JsonObject, rng: random.Random, depth: int, *, plain: bool) -> Json:
+def _object(tool: Tool, schema: JsonObject, rng: random.Random, depth: int) -> Json:
     if depth >= _DEEPEST:
         return {}
     required = set(cast("Sequence[str]", schema.get("required", ())))
     properties = cast("Mapping[str, JsonObject]", schema.get("properties", {}))
     return {
-        name: _value(tool, inner, name, rng, depth + 1, plain=plain)
+        name: _value(tool, inner, name, rng, depth + 1)
         for name, inner in properties.items()
-        if name in required or ("const" in inner and not plain)  # it may tell which alternative it is
+        if name in required or "const" in inner  # it may tell which alternative it is
     }
 
 
-def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool, plain: bool) -> Json:
+def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool) -> Json:
     least, above = _bound(schema, "minimum", "exclusiveMinimum", max)
     most, below = _bound(schema, "maximum", "exclusiveMaximum", min)
-    if not plain and least is None and most is None and {"timestamp", "epoch"} & set(words_of(name)):
+    if least is None and most is None and {"timestamp", "epoch"} & set(words_of(name)):
         return _FIRST_SECOND + 900 * rng.randrange(330 * 96)
     if least is None and most is None:
         least, most = (1, rng.choice((5, 20, 100)))
@@ -405,7 +392,7 @@ def _words(words: set[str], person: str, rng: random.Random) -> str:
         return rng.choice(("USD", "EUR", "GBP", "JPY"))
     if words & {"timezone", "tz"}:
         return rng.choice(("Europe/Berlin", "America/New_York", "Asia/Tokyo", "UTC"))
-    if words & PERSON_WORDS or (words & {"name"} and words & {"first", "last", "full"}):
+    if words & PEOPLE or (words & {"name"} and words & {"first", "last", "full"}):
         return person
     if words == {"name"}:
         return person if rng.random() < 0.5 else f"{rng.choice(QUALITIES)} {rng.choice(THINGS)}"

@@ -9,12 +9,9 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
-
-from pydantic import JsonValue
 
 from genenv.environments import FOLDER_MARK
-from genenv.errors import UsageError
+from genenv.errors import RolloutError, UsageError
 from genenv.files import filled
 from genenv.progress import Reporter, staged
 from genenv.texts import tallied
@@ -203,13 +200,14 @@ def _made(
         begins = graph.begins_with
         spoken = SpokenValues()
         if model is not None and (failed := [name for name in graph.failures if name not in graph.recipes]):
-            with staged(reporter, "asking for values", items=None, unit=""):
-                written = written_values(world, failed, model)
-            spoken = SpokenValues(
-                values={name: tuple(cast("list[JsonValue]", one)) for name, one in written.items()}
-            )
-            explorer.also = lambda _: spoken.kinds(None)
-            graph = explorer.explore()
+            with (
+                staged(reporter, "asking for values", items=None, unit=""),
+                contextlib.suppress(RolloutError),
+            ):
+                spoken = written_values(world, failed, model)  # a model that stopped is named by its tasks
+            if spoken.values:
+                explorer.also = lambda _: spoken.kinds(None)
+                graph = explorer.explore()
         explorer, graph = with_questions(explorer, graph, world, wanted.seed, reporter)
         found = Nondeterminism((), ())
         if graph.recipes:
@@ -277,11 +275,12 @@ def _draw(
     with _drawing(made.bundle, wanted, examine, budget, "python" if model is None else "json") as drawing:
         try:
             if model is not None:
-                made.written = drawing.written(asked, model, reporter)
+                drawing.write(asked, model, reporter)
             drawing.sides(asked, reporter)
         except KeyboardInterrupt:
             made.stopped = True
     write_tasks(made.bundle, drawing.found)
+    made.written = drawing.writing
     made.drawn = Drawn.of(drawing, (wanted.base, wanted.held_out))
     made.out_of_time = budget.is_over and made.base + made.held_out < wanted.base + wanted.held_out
 

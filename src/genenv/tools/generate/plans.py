@@ -6,19 +6,19 @@ import itertools
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date as Day
 from typing import cast
 
 from pydantic import JsonValue
 
 from genenv.environments.common import Refused
-from genenv.tools.bundle import Starts, ToolCircles, companions
+from genenv.tools.bundle import Bundle, ToolCircles, companions
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import Graph, Link, parsed_result
 from genenv.tools.discover.state_values import is_inside_record, leaves, single_paths
 from genenv.tools.language.wording import left_out, omittable
-from genenv.tools.language.words import SpokenValues
+from genenv.tools.language.words import day_of
 from genenv.tools.spec import AND, SIZES, THEN, Program, Question, Step, ToolsParameters, Use
 from genenv.tools.worlds.base import Call, World
 from genenv.types import Json, RejectReason
@@ -140,35 +140,33 @@ _WAYS = 8
 """Number of tries to find a program for given parameters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrawingContext:
-    """Bundle settings that `ProgramSampler` needs besides a world and its graph."""
-
-    starts: Starts | None = None
-    today: str = ""
-    """Name of the state's value that is today's date."""
-    spoken_values: SpokenValues = field(default_factory=SpokenValues)
-    wordings: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    """Wordings by tool; these determine which values a request can omit."""
-    measuring: bool = False
-    """Whether the programs are for held-out tasks."""
-
-    def kinds(self, state: Json) -> Mapping[str, list[Json]]:
-        """Return the values that users state, by kind."""
-        return self.spoken_values.kinds(day_of(state, self.today))
-
-
-def day_of(state: Json, name: str) -> Day | None:
+def today_in(state: Json, name: str) -> Day | None:
     """Return the date that a state has under a name; None if there is no date."""
-    told = state.get(name) if isinstance(state, Mapping) else None
-    return Day.fromisoformat(told) if isinstance(told, str) and told else None
+    return day_of(state.get(name)) if isinstance(state, Mapping) else None
 
 
 class ProgramSampler:
-    """Draws programs: fills a plan with arguments and executes it, so that every program is known to run."""
+    """Draws programs: fills a plan with arguments and executes it, so that every program is known to run.
 
-    def __init__(self, world: World, graph: Graph, around: DrawingContext | None = None) -> None:
-        self._world, self._graph, self._around = world, graph, around or DrawingContext()
+    Args:
+        world: the tools.
+        graph: their recipes and links.
+        bundle: has the initial states, and the values that users state.
+        wordings: by tool; these determine which values a request can omit.
+        measuring: whether the programs are for held-out tasks.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        graph: Graph,
+        bundle: Bundle,
+        wordings: Mapping[str, Sequence[str]],
+        *,
+        measuring: bool,
+    ) -> None:
+        self._world, self._graph, self._bundle = world, graph, bundle
+        self._wordings, self._measuring = wordings, measuring
 
     def drawn(self, parameters: ToolsParameters, rng: random.Random, state: int | None = None) -> Program:
         """Draw a program with given parameters.
@@ -185,7 +183,7 @@ class ProgramSampler:
         if unknown := [name for name in plan.tools if name not in self._graph.recipes]:
             raise Refused(RejectReason.SCHEMA, f"there is no tool {unknown[0]!r} that can be called")
         explorer = Explorer.of(self._world, self._graph, rng)
-        explorer.also = self._around.kinds
+        explorer.also = self._kinds
         for _ in range(_WAYS):
             explorer.known = None
             before = self._before(explorer, state, rng)
@@ -209,18 +207,24 @@ class ProgramSampler:
             )
         raise Refused(RejectReason.EXECUTION, f"no way is found to play {parameters.tools}")
 
+    def _kinds(self, state: Json) -> Mapping[str, list[Json]]:
+        """Return the values that users state, by kind."""
+        bundle = self._bundle
+        spoken = bundle.measuring_spoken_values if self._measuring else bundle.spoken_values
+        return spoken.kinds(today_in(state, bundle.about.today))
+
     def _before(self, explorer: Explorer, state: int | None, rng: random.Random) -> tuple[Call, ...]:
         """Return calls that set up a random initial state, or the given one."""
-        starts = self._around.starts
+        starts = self._bundle.about.starts
         if starts is None:
             return explorer.setup() if rng.random() < 0.5 else ()
         if state is None:
-            state = rng.choice(starts.states(measuring=self._around.measuring))
+            state = rng.choice(starts.states(measuring=self._measuring))
         return (starts.call(state),)
 
     def _omitted(self, plan: Plan, rng: random.Random) -> str:
         """Return an argument of the first call that the user can give later."""
-        names = omittable(self._world.tools[plan.tools[0]], self._around.wordings)
+        names = omittable(self._world.tools[plan.tools[0]], self._wordings)
         if not names:
             raise Refused(RejectReason.INCONSISTENT, f"{plan.tools[0]} requires no value")
         return rng.choice(names)
@@ -233,7 +237,7 @@ class ProgramSampler:
         if parameters.gap != "missing_info":
             return steps
         tool = self._world.tools[steps[0].tool]
-        names = left_out(tool, self._around.wordings)
+        names = left_out(tool, self._wordings)
         if not names:
             return ()
         missing = rng.choice(names)

@@ -33,6 +33,7 @@ from genenv.tools.environment import Tools
 from genenv.tools.generate.plans import can_be_told, sizes_shown, step_of
 from genenv.tools.language.model_wordings import Model
 from genenv.tools.language.wording import is_documented
+from genenv.tools.language.words import SpokenValues
 from genenv.tools.spec import Program, Question, Size, Use
 from genenv.tools.worlds.base import Call, Outcome, World
 from genenv.tools.worlds.jsonable import changed
@@ -73,7 +74,7 @@ async def _proposed(model: Model, prompt: str, number: int) -> list[Proposal]:
     return proposals(await model.answer(prompt, _TOKENS_EACH * _EACH, "tasks", number))[: 2 * _EACH]
 
 
-def written_values(world: World, names: Sequence[str], model: Model) -> dict[str, list[Json]]:
+def written_values(world: World, names: Sequence[str], model: Model) -> SpokenValues:
     """Return argument values with which tools succeed that no rule finds a way to call.
 
     Args:
@@ -87,7 +88,7 @@ def written_values(world: World, names: Sequence[str], model: Model) -> dict[str
     Raises:
         RolloutError: the model gives no answer.
     """
-    found: dict[str, list[Json]] = {}
+    found: dict[str, list[JsonValue]] = {}
     prompt = writing_prompt(world, (), names, most_calls=3)
     for proposal in model.runner.run(_proposed(model, prompt, 0)):
         calls = [
@@ -100,7 +101,7 @@ def written_values(world: World, names: Sequence[str], model: Model) -> dict[str
                 for name, value in call.args.items():
                     if isinstance(value, str | int | float) and value not in found.setdefault(name, []):
                         found[name].append(value)
-    return found
+    return SpokenValues(values={name: tuple(values) for name, values in found.items()})
 
 
 class ProposedCall(BaseModel, frozen=True):
@@ -305,10 +306,13 @@ class TaskWriting:
     Args:
         env: the bundle's environment. Its style of calls is the one of the round trip.
         model: writes the tasks, and solves them in the round trip.
+        judge: builds the task of a program and runs the gate.
+        is_over: returns whether the time is over.
     """
 
-    def __init__(self, env: Tools, model: Model) -> None:
+    def __init__(self, env: Tools, model: Model, judge: Judge, is_over: Callable[[], bool]) -> None:
         self._env, self._model, self._seed = env, model, model.seed
+        self._judge, self._is_over = judge, is_over
         self._free = asyncio.Semaphore(model.assistant.concurrency(many_turns=True))
         self._passed: list[str] = []
         self._prompts = 0
@@ -329,24 +333,26 @@ class TaskWriting:
         kept = f"{len(self._passed)} of {self.read} tasks that {self._model.name} wrote were kept"
         return f"{kept}{refused}{ended}."
 
-    def write(self, wanted: Mapping[bool, int], judge: Judge, stage: Stage) -> dict[bool, list[Program]]:
-        """Return programs with requests that passed, for training (False) and for held-out tasks (True).
+    def write(self, wanted: Mapping[bool, int], kept: Mapping[bool, list[Program]], stage: Stage) -> None:
+        """Add programs with requests that pass, for training (False) and for held-out tasks (True).
 
-        Ends when there are enough, when nothing passes several times in a row, or when the model stops.
+        Ends when there are enough, when nothing passes several times in a row, when the model stops, or when
+        the time is over. What passed is kept also if the user interrupts it.
         """
-        return self._model.runner.run(self._written(wanted, judge, stage))
+        self._model.runner.run(self._write(wanted, kept, stage))
 
-    async def _written(
-        self, wanted: Mapping[bool, int], judge: Judge, stage: Stage
-    ) -> dict[bool, list[Program]]:
-        kept: dict[bool, list[Program]] = {False: [], True: []}
+    async def _write(
+        self, wanted: Mapping[bool, int], kept: Mapping[bool, list[Program]], stage: Stage
+    ) -> None:
         used = Counter[str]()
         barren = 0
-        while barren < _MOST_BARREN and any(len(kept[side]) < number for side, number in wanted.items()):
+        while any(len(kept[side]) < number for side, number in wanted.items()):
+            if barren >= _MOST_BARREN or self._is_over():
+                break
             names = sorted(self._env.graph.recipes, key=lambda name: (used[name], name))[:_TOOLS_EACH]
             used.update(names)
             try:
-                tasks = self._needed(await self._judged(names, judge), wanted, kept)
+                tasks = self._needed(await self._judged(names), wanted, kept)
                 solved = await asyncio.gather(*(self._is_solved(task) for _, task in tasks))
             except RolloutError as error:
                 self.problem = str(error)
@@ -360,7 +366,6 @@ class TaskWriting:
                 self._passed.append(program.request)
                 barren = 0
                 stage(0, 1)
-        return kept
 
     def _needed(
         self,
@@ -380,7 +385,7 @@ class TaskWriting:
                 self.refused[NOT_NEEDED] += 1
         return found
 
-    async def _judged(self, names: Sequence[str], judge: Judge) -> list[tuple[Program, Task]]:
+    async def _judged(self, names: Sequence[str]) -> list[tuple[Program, Task]]:
         found: list[tuple[Program, Task]] = []
         before = self._beginning()
         for proposal in await self._proposed(names, before):
@@ -391,7 +396,7 @@ class TaskWriting:
             except Refused as error:
                 self.refused[error.rejection.reason] += 1
                 continue
-            task = judge(program)
+            task = self._judge(program)
             if isinstance(task, Task):
                 found.append((program, task))
             else:

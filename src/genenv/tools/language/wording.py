@@ -23,6 +23,7 @@ from genenv.tools.discover.state_values import parts_of, singular, words_of
 from genenv.tools.language.words import AFTER_VERBS, ARTICLES, CONDITIONS, NO_VERBS, ORDERS, SURE_VERBS
 from genenv.tools.spec import THEN, Gap, Program, Step, Use
 from genenv.tools.worlds.base import Tool
+from genenv.tools.worlds.jsonable import is_equal
 from genenv.types import Json, RejectReason, Verdict
 
 ARGUMENTS = "arguments"
@@ -257,11 +258,6 @@ def _fits(wording: str, said: Said) -> bool:
         if form and not said.in_words(name, form):
             return False
     return True
-
-
-def is_equal(one: Json, other: Json) -> bool:
-    """Whether two values are equal; a truth value equals no number."""
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
 def instruction(

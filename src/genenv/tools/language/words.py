@@ -52,16 +52,11 @@ observation instruction feedback
 """)
 )
 """Words of parameters that take a remark."""
-PERSON_WORDS = frozenset(
+PEOPLE = frozenset(
     _listed("""
-person customer user author assignee owner member contact employee guest patient recipient sender
-""")
-)
-"""Words of parameters that take a person's name. Mock tables rely on them: more words belong in `PEOPLE`."""
-PEOPLE = PERSON_WORDS | frozenset(
-    _listed("""
-attendee buyer client collaborator colleague driver follower friend holder lead manager participant passenger
-pupil reviewer seller student subscriber teacher tenant traveler visitor watcher
+assignee attendee author buyer client collaborator colleague contact customer driver employee follower friend
+guest holder lead manager member owner participant passenger patient person pupil recipient reviewer seller
+sender student subscriber teacher tenant traveler user visitor watcher
 """)
 )
 """Nouns of what has a person's name."""
@@ -248,7 +243,17 @@ SAID = "said."
 FORMS = ("words", "day")
 """Forms of a value in words."""
 COLUMN = re.compile(r"(.+)\[(\d+)\]")
-_DATE, _TIME = re.compile(r"\d{4}-\d{2}-\d{2}"), re.compile(r"\d{2}:\d{2}")
+_DATE, _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), re.compile(r"(?:[01][0-9]|2[0-3]):[0-5][0-9]")
+
+
+def day_of(value: Json) -> Day | None:
+    """Return the date that a text `2025-03-14` is; None if a value is no date."""
+    if not isinstance(value, str) or not _DATE.fullmatch(value):
+        return None
+    try:
+        return Day.fromisoformat(value)
+    except ValueError:  # no month has this day
+        return None
 
 
 class Dates(BaseModel, frozen=True, extra="forbid"):
@@ -311,9 +316,9 @@ class SpokenValues(BaseModel, frozen=True, extra="forbid"):
             form: `words`, or for a date also `day`, which can follow "for" or "until".
             today: the current date, to which dates are relative.
         """
-        if isinstance(value, str) and _DATE.fullmatch(value):
+        if day := day_of(value):
             say = {"day": day_names, "words": day_phrases}.get(form)
-            return say(today, (Day.fromisoformat(value) - today).days) if say and today else ()
+            return say(today, (day - today).days) if say and today else ()
         if form != "words":
             return ()
         if isinstance(value, str) and _TIME.fullmatch(value):

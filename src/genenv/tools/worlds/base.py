@@ -324,7 +324,7 @@ class ReplayingSession:
         return self._world.play(self._calls).state
 
 
-MOST_KNOWN, _MOST_KNOWN_CHARS = 4096, 64 << 20
+_MOST_KNOWN, _MOST_KNOWN_CHARS = 4096, 64 << 20
 """Programs that a world caches, and about how many characters their results and states have."""
 
 
@@ -348,10 +348,11 @@ class KnownPrograms:
         most: the largest number of programs.
     """
 
-    def __init__(self, most: int = MOST_KNOWN) -> None:
+    def __init__(self, most: int = _MOST_KNOWN) -> None:
         self._most, self._chars = most, 0
         self._lock = threading.RLock()  # a program that several threads want is executed once
-        self._known: OrderedDict[str, tuple[Played, int]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[Played, int, tuple[Call, ...]]] = OrderedDict()
+        """What each led to, its size, and the program; of one that was only the beginning of others: ()."""
 
     def play(self, calls: Sequence[Call], *, watch: bool, execute: Callable[[], Sequence[Step]]) -> Played:
         """Return what a program led to. `execute` runs it if it is not in the cache.
@@ -365,17 +366,25 @@ class KnownPrograms:
         key = _key(calls, watch)
         with self._lock:
             if key in self._known:
+                self._known[key] = *self._known[key][:2], tuple(calls)
                 self._known.move_to_end(key)
                 return self._known[key][0]
             steps = execute()
             for played, chars in steps:
-                self._add(_key(calls[: len(played.outcomes)], watch), played, chars)
+                is_whole = len(played.outcomes) == len(calls)
+                begun = key if is_whole else _key(calls[: len(played.outcomes)], watch)
+                self._add(begun, played, chars, tuple(calls) if is_whole else ())
             return steps[-1].played
 
-    def _add(self, key: str, played: Played, chars: int) -> None:
+    def programs(self) -> list[tuple[Call, ...]]:
+        """Return the programs that were asked for last, without the empty one."""
+        with self._lock:
+            return [calls for _, _, calls in self._known.values() if calls]
+
+    def _add(self, key: str, played: Played, chars: int, calls: tuple[Call, ...]) -> None:
         if key in self._known:
             return
-        self._known[key] = played, chars
+        self._known[key] = played, chars, calls
         self._chars += chars
         while len(self._known) > self._most or self._chars > _MOST_KNOWN_CHARS:
             self._chars -= self._known.popitem(last=False)[1][1]

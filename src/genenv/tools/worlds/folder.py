@@ -20,7 +20,7 @@ import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,9 +46,8 @@ _ZIP = b"PK\x03\x04"
 _MOST_FOLDER_BYTES = 1 << 20
 _MOST_ROWS_BYTES, _MOST_ROWS_S = 16 << 20, 2.0
 """Of the rows of a database, and of reading them."""
-_NO_DATA = frozenset(
-    {".py", ".pyc", ".md", ".toml", ".lock", ".sqlite-wal", ".sqlite-shm", ".db-wal", ".db-shm"}
-)
+_DOCUMENTS = (".py", ".md", ".toml", ".lock")
+"""Endings of code and documentation. Such a file of the tools' folder is state once a session changes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +63,9 @@ class DataFile:
 def data_files(folder: Path) -> dict[str, DataFile]:
     """The files of data in a folder, by path, read once for all sessions."""
     found: dict[str, DataFile] = {}
-    for path in _files(folder, frozenset()).values():
-        status = path.stat()
-        content = content_of(path)
-        found[str(path.relative_to(folder))] = DataFile(status.st_size, status.st_mtime_ns, content)
+    for name in _listed(folder):
+        if not name.endswith(_DOCUMENTS):
+            found[name] = DataFile(*_stamp(folder / name), content_of(folder / name))
     return found
 
 
@@ -81,12 +79,14 @@ class SessionFolder:
     """
 
     def __init__(self, original: Path, place: Path, data: Mapping[str, DataFile]) -> None:
-        self._place, self._data, self._reading = place, data, False
+        self._place, self._original, self._data, self._reading = place, original, data, False
         self.path = place / "files"
         self.asked: set[str] = set()
         """Files that were to be read and are not there, relative to the folder."""
         (place / "tmp").mkdir(parents=True)
         shutil.copytree(original, self.path, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        copied = (name for name in _listed(self.path) if name.endswith(_DOCUMENTS))
+        self._documents = {name: _stamp(self.path / name) for name in copied}
         sys.addaudithook(self._heard)
 
     def _heard(self, event: str, args: tuple[Any, ...]) -> None:
@@ -97,23 +97,36 @@ class SessionFolder:
                 if path.startswith(f"{self.path}{os.sep}") and not os.path.exists(path):
                     self.asked.add(os.path.relpath(path, self.path))
 
-    def contents(self, taken: Iterable[str] = ()) -> dict[str, Any]:
-        """The files of data as JSON, by name without ending.
+    def contents(self, taken: Container[str] = ()) -> dict[str, Any]:
+        """The files of data as JSON, by name; with their ending where two have one name, or it is taken.
 
         Args:
-            taken: names that something else has; such a file keeps its ending.
+            taken: names that something else has.
         """
         self._reading = True
         try:
-            return {name: self._content(path) for name, path in _files(self.path, frozenset(taken)).items()}
+            names = [name for name in {*_listed(self.path), *self._documents} if not self._is_as_copied(name)]
+            found: dict[str, Any] = {}
+            for name in sorted(names, key=lambda one: (one.endswith(_DOCUMENTS), one.split("/"))):
+                short = os.path.splitext(name)[0]
+                found[name if short in found or short in taken else short] = self._content(name)
+            return found
         finally:
             self._reading = False
 
-    def _content(self, path: Path) -> object:
-        known = self._data.get(str(path.relative_to(self.path)))
+    def _is_as_copied(self, name: str) -> bool:
+        """Whether a file is code or documentation of the tools' folder that the session did not change."""
+        path = self.path / name
+        with contextlib.suppress(KeyError, OSError):
+            if _stamp(path) == self._documents[name]:
+                return True
+            return path.read_bytes() == (self._original / name).read_bytes()
+        return False
+
+    def _content(self, name: str) -> object:
+        known, path = self._data.get(name), self.path / name
         with contextlib.suppress(OSError):
-            status = path.stat()
-            if known is not None and (known.size, known.mtime_ns) == (status.st_size, status.st_mtime_ns):
+            if known is not None and (known.size, known.mtime_ns) == _stamp(path):
                 journals = [path.with_name(f"{path.name}{ending}") for ending in JOURNALS]
                 if not any(one.exists() and one.stat().st_size for one in journals):
                     return known.content
@@ -133,22 +146,21 @@ class SessionFolder:
         shutil.rmtree(self._place, ignore_errors=True)
 
 
-def _files(folder: Path, taken: frozenset[str]) -> dict[str, Path]:
-    """Files that are not code, by name; with their ending where two have one name, or the name is taken."""
-    whole = [
+def _listed(folder: Path) -> list[str]:
+    """The names of the files in a folder, without caches and journals."""
+    return [
         name
         for name in _walk(folder)[0]
         if "__pycache__" not in name.split("/")
-        and os.path.splitext(name)[1] not in _NO_DATA
-        and not name.endswith(JOURNALS)
+        and not name.endswith((".pyc", *JOURNALS))
+        and (folder / name).is_file()
     ]
-    found: dict[str, Path] = {}
-    for name in sorted(whole, key=lambda one: one.split(os.sep)):
-        path = folder / name
-        if path.is_file():
-            short = os.path.splitext(name)[0]
-            found[name if short in found or short in taken else short] = path
-    return found
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """The size of a file, and when it was changed."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def is_table_file(path: Path) -> bool:
@@ -190,7 +202,7 @@ def _parsed(path: Path, content: bytes) -> object:
             return json.loads(text)
     with contextlib.suppress(ValueError):
         if path.suffix in (".json", ".jsonl"):  # some write lines into either
-            return [json.loads(line) for line in text.splitlines() if line.strip()]
+            return [json.loads(line) for line in text.split("\n") if line.strip()]
     return list(csv.DictReader(io.StringIO(text))) if path.suffix == ".csv" else text
 
 

@@ -20,10 +20,9 @@ from typing import Any, NotRequired, Required, cast
 
 import docstring_parser
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
-from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from typing_extensions import TypedDict
 
-from genenv.errors import UsageError
+from genenv.errors import UsageError, first_line, first_problem
 from genenv.tools.worlds.base import (
     Call,
     KnownPrograms,
@@ -76,7 +75,7 @@ class Arguments:
         """
         try:
             hints = typing.get_type_hints(function, include_extras=True)
-        except (NameError, TypeError, AttributeError) as error:
+        except Exception as error:
             raise NoTool(f"its types cannot be read: {error}") from error
         fields: dict[str, Any] = {}
         positional: list[str] = []
@@ -207,8 +206,8 @@ def _no_schema() -> Generator[None]:
     """Say that a function is no tool where pydantic finds no schema."""
     try:
         yield
-    except (PydanticSchemaGenerationError, PydanticUserError, TypeError, ValueError) as error:
-        raise NoTool(f"its arguments have no JSON schema: {str(error).splitlines()[0]}") from error
+    except Exception as error:
+        raise NoTool(f"its arguments have no JSON schema: {first_line(error)}") from error
 
 
 def _field(parameter: inspect.Parameter, hint: object, notes: Mapping[str, str]) -> tuple[object, object]:
@@ -447,9 +446,7 @@ class InProcessWorld(LoadedWorld):
             placed, named = tool.arguments.placed(tool.arguments.checked(call.args))
             return cast(Json, result_of(getattr(made, call.tool)(*placed, **named))), None
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "arguments"
-            return None, f"{where}: {first['msg']}"
+            return None, first_problem(error, "arguments")
         except ValueError as error:
             return None, str(error)
         except Exception as error:  # noqa: BLE001 - whatever a tool does with numbers and texts of a model

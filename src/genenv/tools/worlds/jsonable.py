@@ -195,7 +195,7 @@ class States(_Result):
         return self.json(value)
 
     def container(self, value: object, depth: int) -> Any:  # noqa: ANN401 - JSON
-        """See `_Result`; what holds itself is cut there."""
+        """See `_Result`; what holds itself is cut there, what cannot be read is known by its type."""
         if any(one is value for one in self._inside):
             return "(itself)"
         self._inside.append(value)
@@ -204,6 +204,12 @@ class States(_Result):
             if isinstance(value, dict | list | set | deque) and (own := attributes(cast(object, value))):
                 return {"items": found, **{name: self.json(one, depth) for name, one in own.items()}}
             return found
+        except (NotJson, MemoryError):
+            raise
+        except Exception:  # noqa: BLE001 - whatever a class of somebody's does
+            kind = type(cast(object, value))
+            self.unseen[self._name] = f"{kind.__module__}.{kind.__qualname__}"
+            return f"<{kind.__qualname__}>"
         finally:
             self._inside.pop()
 
@@ -238,11 +244,7 @@ class States(_Result):
             own = dict(attributes(value))
             if own or kind.__module__ in OWN_MODULES:
                 return {name: self.json(one, depth) for name, one in own.items() if not is_code(one)}
-        try:
-            made: Any = value.__reduce_ex__(4)
-        except Exception:  # noqa: BLE001 - whatever a class of somebody's does
-            self.unseen[self._name] = f"{kind.__module__}.{kind.__qualname__}"
-            return f"<{kind.__qualname__}>"
+        made: Any = value.__reduce_ex__(4)
         if isinstance(made, str):
             return made
         args, more = cast("Sequence[object]", made[1]), cast("Sequence[object]", made[2:5])
@@ -407,6 +409,11 @@ def staged(raw: bytes) -> str | None:
     return "\n".join(lines)
 
 
+def is_equal(one: object, other: object) -> bool:
+    """Whether two single values of JSON are equal; a truth value equals no number."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
 def difference(old: object, new: object) -> dict[str, Any] | None:
     """Return what makes a state of another one; None if they are equal.
 
@@ -431,7 +438,7 @@ def difference(old: object, new: object) -> dict[str, Any] | None:
         inner = {str(place): difference(one, other) for place, (one, other) in enumerate(pairs)}
         gone = []
     else:
-        return None if old == new else {"is": new}
+        return None if is_equal(cast(object, old), cast(object, new)) else {"is": new}
     inner = {key: one for key, one in inner.items() if one is not None}
     return {"in": inner, "gone": gone} if inner or gone else None
 
@@ -459,9 +466,10 @@ def patched(old: object, change: Mapping[str, Any] | None) -> Any:  # noqa: ANN4
 def changed(old: object, new: object, place: str = "") -> Iterator[tuple[str, str, str]]:
     """Yield each place in a state whose value changed, with the value before and after as JSON.
 
-    "" stands for no value. What was put into a list or taken out of it is one place each.
+    "" stands for no value. What was put into a list or taken out of it is one place each. Values are equal as
+    `is_equal` says.
     """
-    if old == new:
+    if old is new:
         return
     if isinstance(old, dict) and isinstance(new, dict):
         before, after = cast("dict[str, object]", old), cast("dict[str, object]", new)
@@ -473,14 +481,18 @@ def changed(old: object, new: object, place: str = "") -> Iterator[tuple[str, st
                 yield inner, _json(before, key), _json(after, key)
     elif isinstance(old, list) and isinstance(new, list):
         yield from _changed_items(cast("list[object]", old), cast("list[object]", new), place)
-    else:
+    elif not is_equal(cast(object, old), new):
         yield place, json.dumps(old, ensure_ascii=False), json.dumps(new, ensure_ascii=False)
 
 
 def _changed_items(old: list[object], new: list[object], place: str) -> Iterator[tuple[str, str, str]]:
     shared = min(len(old), len(new))
-    start = next((at for at in range(shared) if old[at] != new[at]), shared)
-    same = next((at for at in range(shared - start) if old[-1 - at] != new[-1 - at]), shared - start)
+
+    def differ(at: int) -> bool:
+        return any(True for _ in changed(old[at], new[at]))
+
+    start = next((at for at in range(shared) if differ(at)), shared)
+    same = next((at for at in range(shared - start) if differ(-1 - at)), shared - start)
     before, after = old[start : len(old) - same], new[start : len(new) - same]
     if len(before) == len(after):
         for at, (one, other) in enumerate(zip(before, after, strict=True), start):

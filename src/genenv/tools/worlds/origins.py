@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from genenv.errors import UsageError, first_line
+from genenv.texts import json_line
 from genenv.tools.discover.exploring import differing
 from genenv.tools.worlds.base import Call, LoadedWorld, Outcome, Played, usable
 from genenv.tools.worlds.importing import package_root
@@ -32,7 +33,6 @@ from genenv.tools.worlds.mcp.client import (
     tool_of,
 )
 from genenv.tools.worlds.mcp.world import McpSource, McpWorld
-from genenv.tools.worlds.openapi.document import NEWEST
 from genenv.tools.worlds.openapi.loading import is_address, load_text
 from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.openapi.service import Service, ServiceOrigin
@@ -40,7 +40,14 @@ from genenv.tools.worlds.processes import Thread
 from genenv.tools.worlds.python import NotStarted
 from genenv.tools.worlds.recorded import MOST_SENT, Ended, NoAnswer, Recording, Send, may_write, record
 from genenv.tools.worlds.source_text import WrittenOut
-from genenv.tools.worlds.sources import OpenApiSource, PythonSource, RecordedSource, Source, ToolOrigin
+from genenv.tools.worlds.sources import (
+    ROWS_FILE,
+    OpenApiSource,
+    PythonSource,
+    RecordedSource,
+    Source,
+    ToolOrigin,
+)
 
 _MCP = "mcp:"
 _CODE = "tools.py"
@@ -314,7 +321,7 @@ class McpOrigin(ToolOrigin):
         if not isinstance(world, McpWorld) or not isinstance(source, McpSource) or source.fresh:
             return None
         fresh = source.model_copy(update={"fresh": True})
-        programs = [program for program in world.programs() if program]
+        programs = world.known.programs()
         random.Random(len(programs)).shuffle(programs)
         others = fresh.open(files), fresh.open(files)
         try:
@@ -443,14 +450,15 @@ class OpenApiOrigin(ToolOrigin):
         self.label = source.rstrip("/").rsplit("/", 1)[-1]
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
-        """See `ToolOrigin`. Copies the document in its current version."""
+        """See `ToolOrigin`. Copies the document, and draws the rows of its tables."""
         del budget
         text = load_text(self._source)
-        MockWorld(text, self.label, self._only)
+        world = MockWorld(text, self.label, self._only)
         files.mkdir(parents=True)
         file = "openapi.json" if text.lstrip().startswith("{") else "openapi.yaml"
         (files / file).write_text(text, encoding="utf-8")
-        return OpenApiSource(file=file, only=self._only, version=NEWEST)
+        (files / ROWS_FILE).write_text(json_line(world.first, indent=1) + "\n", encoding="utf-8")
+        return OpenApiSource(file=file, only=self._only)
 
 
 def _brought(wanted: Iterable[str], origin: Path, files: Path) -> bool:

@@ -43,6 +43,7 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
+from genenv.errors import first_problem
 from genenv.tools.worlds import seeding
 from genenv.tools.worlds.base import MOST_CHARS, TOO_LONG, TOOK_TOO_LONG
 from genenv.tools.worlds.folder import SessionFolder, data_files
@@ -553,9 +554,7 @@ class Tools:
         except NoTool:
             return {"error": f"There is no tool {tool!r}."}
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "arguments"
-            return {"error": f"{where}: {first['msg']}"}
+            return {"error": first_problem(error, "arguments")}
         written = f"{tool} {_ADDRESS.sub('', repr(checked))}"
         if self._seeded is not None:
             self._seeded.begin(written)

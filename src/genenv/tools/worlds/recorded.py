@@ -15,9 +15,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue
 
-from genenv.errors import DataError
+from genenv.files import read_json
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import FRESH, Graph, Recipe, succeeded
 from genenv.tools.generate.fresh_values import is_closed
@@ -98,15 +98,7 @@ class Recording(BaseModel, frozen=True, extra="forbid"):
         Raises:
             DataError: the file is missing or not valid.
         """
-        file = files / FILE
-        try:
-            return cls.model_validate_json(file.read_bytes())
-        except OSError as error:
-            raise DataError(f"{file} cannot be read: {error.strerror}") from error
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise DataError(f"{file}: {place}: {first['msg']}") from error
+        return read_json(files / FILE, cls)
 
 
 class RecordedWorld(LoadedWorld):

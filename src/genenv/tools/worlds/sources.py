@@ -6,11 +6,14 @@ a new bundle.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, JsonValue, model_validator
 
+from genenv.errors import UsageError
+from genenv.files import read_json
 from genenv.tools.worlds.base import LoadedWorld
 from genenv.tools.worlds.importing import SessionSettings
 from genenv.tools.worlds.in_process import InProcessWorld
@@ -18,8 +21,12 @@ from genenv.tools.worlds.limits import Budget
 from genenv.tools.worlds.mcp.world import McpSource
 from genenv.tools.worlds.openapi.loading import file_text
 from genenv.tools.worlds.openapi.mock_world import MockWorld
+from genenv.tools.worlds.openapi.rows import State
 from genenv.tools.worlds.python import CALL_S, PythonWorld
 from genenv.tools.worlds.recorded import RecordedWorld, Recording
+
+ROWS_FILE = "rows.json"
+"""File name of the first rows of mock tables in a bundle's folder `files`."""
 
 
 class PythonSource(BaseModel, frozen=True, extra="forbid"):
@@ -82,19 +89,21 @@ class PackageSource(BaseModel, frozen=True, extra="forbid"):
 
 
 class OpenApiSource(BaseModel, frozen=True, extra="forbid"):
-    """Operations of an OpenAPI document, on mock tables of its resources."""
+    """Operations of an OpenAPI document, on mock tables of its resources, whose rows are in `ROWS_FILE`."""
 
     kind: Literal["openapi"] = "openapi"
     file: str
     """Path of the document in the folder `files`."""
     only: tuple[str, ...] = ()
     """Prefixes of the paths whose operations are tools; empty: all."""
-    version: Literal[1, 2, 3, 4] = 1
-    """Rules by which the document is read: a bundle keeps those with which it was made. By the second ones,
-    arguments have the document's names, a change needs a value, a deletion has no body. By the third ones, an
-    operation whose success has no content answers nothing; before, it answered as the document's errors. By
-    the fourth ones, what an operation is sent names records that there are, ids look like the example, an
-    object of which there are alternatives is the first one, and the example of a list is one of its items."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_version(cls, told: object) -> object:
+        """Leave out the version of the rules, which earlier bundles have; `open` refuses these."""
+        if not isinstance(told, Mapping):
+            return told
+        return {name: one for name, one in cast("Mapping[str, object]", told).items() if name != "version"}
 
     @property
     def label(self) -> str:
@@ -102,9 +111,19 @@ class OpenApiSource(BaseModel, frozen=True, extra="forbid"):
         return self.file
 
     def open(self, files: Path, call_s: float = CALL_S) -> LoadedWorld:
-        """See `PythonSource.open`. `call_s` is ignored: calls to this source never block."""
+        """See `PythonSource.open`. `call_s` is ignored: calls to this source never block.
+
+        Raises:
+            DataError: the rows are damaged.
+        """
         del call_s
-        return MockWorld(file_text(files / self.file), self.file, self.only, self.version)
+        if not (files / ROWS_FILE).is_file():
+            raise UsageError(
+                f"{files.parent} lacks files/{ROWS_FILE}, as it was made by an earlier version of genenv; "
+                "make it anew with `genenv env new`"
+            )
+        rows = read_json(files / ROWS_FILE, dict[str, dict[str, dict[str, JsonValue]]])
+        return MockWorld(file_text(files / self.file), self.file, self.only, cast(State, rows))
 
 
 class RecordedSource(BaseModel, frozen=True, extra="forbid"):

@@ -24,7 +24,6 @@ from genenv.errors import UsageError
 from genenv.tools.worlds import seeding
 from genenv.tools.worlds.base import (
     GONE,
-    MOST_KNOWN,
     TOO_LONG,
     Call,
     KnownPrograms,
@@ -251,8 +250,8 @@ class McpWorld(LoadedWorld):
     def __init__(self, files: Path, running: McpSource, *, call_s: float = CALL_S) -> None:
         self.running, self.call_s, self._files = running, call_s, files
         self._original = Original(files)
-        self._known = KnownPrograms()
-        self._programs: dict[str, Sequence[Call]] = {}
+        self.known = KnownPrograms()
+        """The programs that were executed."""
         self._thread = Thread()
         self._starts = asyncio.Semaphore(2 * (os.cpu_count() or 1))
         self._processes = set[_Process]()
@@ -275,16 +274,9 @@ class McpWorld(LoadedWorld):
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`. Programs are cached. A call that ends the process fails, and so do all after it."""
         del watch  # the state is always read after each call
-        self._programs[repr(calls)] = calls
-        if len(self._programs) > MOST_KNOWN:
-            del self._programs[next(iter(self._programs))]
-        return self._known.play(
+        return self.known.play(
             calls, watch=True, execute=lambda: self._thread.start(self.played(calls)).result()
         )
-
-    def programs(self) -> list[Sequence[Call]]:
-        """Return the programs that were executed last, without duplicates."""
-        return list(self._programs.values())
 
     def play_uncached(self, calls: Sequence[Call]) -> Played:
         """Execute a program without the cache."""

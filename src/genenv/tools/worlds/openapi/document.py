@@ -7,7 +7,6 @@ that is not needed. This parser checks only what it uses, and leaves out unreada
 from __future__ import annotations
 
 import json
-import keyword
 import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
@@ -22,8 +21,6 @@ from genenv.types import Json, JsonObject
 from genenv.untrusted.documents import as_list, as_object, read_document
 from genenv.untrusted.schemas import fits_keyword, part_at
 
-NEWEST = 4
-"""Version of the rules by which new bundles read documents."""
 _DEEPEST = 16
 """Maximum nesting depth of schemas."""
 _MOST_NODES = 2000
@@ -49,14 +46,12 @@ class Document:
     Args:
         text: JSON or YAML.
         name: what messages call it.
-        version: of the rules by which it is read, see `OpenApiSource`.
 
     Raises:
         UsageError: the text is not an OpenAPI document.
     """
 
-    def __init__(self, text: str, name: str, version: int = NEWEST) -> None:
-        self.version = version
+    def __init__(self, text: str, name: str) -> None:
         root = read_document(text, name)
         if not isinstance(root, Mapping):
             raise UsageError(f"{name} is no OpenAPI document, but {type(root).__name__}")
@@ -107,7 +102,7 @@ class Document:
     def _schema(self, node: object, writing: bool, inside: tuple[str, ...]) -> dict[str, Any]:
         schema, inside = self._followed(node, inside)
         kept: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
-        _modern(kept, schema, cut=self.version < 4)
+        _modern(kept, schema)
         properties = schema.get("properties")
         if isinstance(properties, Mapping):
             shown = self._shown(cast(Node, properties), writing=writing)
@@ -117,8 +112,8 @@ class Document:
         elif "items" in schema or kept.get("type") == "array":
             items = self._schema(schema.get("items", {}), writing, inside)
             listed = as_list(schema.get("example"))
-            if len(listed) > 1 and self.version > 3 and not items.keys() & {"enum", "examples"}:
-                _modern(items, {"examples": listed}, cut=False)
+            if len(listed) > 1 and not items.keys() & {"enum", "examples"}:
+                _modern(items, {"examples": listed})
             kept |= {"type": "array", "items": items}
         return {key: one for key, one in kept.items() if key in _HOLDING or fits_keyword(key, one)}
 
@@ -156,8 +151,7 @@ class Document:
         for part in parts:
             _join(whole, self._followed(part, inside)[0])
         _join(whole, {key: one for key, one in schema.items() if key not in ("allOf", "oneOf", "anyOf")})
-        if self.version > 3:
-            self._decide(whole, schema)
+        self._decide(whole, schema)
         return whole
 
     def _decide(self, whole: dict[str, Any], schema: Node) -> None:
@@ -208,7 +202,7 @@ def _only(schema: Node) -> Sequence[object]:
     return listed if len(listed) == 1 else ()
 
 
-def _modern(kept: dict[str, Any], schema: Node, *, cut: bool) -> None:
+def _modern(kept: dict[str, Any], schema: Node) -> None:
     """Convert keywords of OpenAPI 3.0 to current JSON schema."""
     kind = kept.get("type")
     if isinstance(kind, list):
@@ -225,7 +219,7 @@ def _modern(kept: dict[str, Any], schema: Node, *, cut: bool) -> None:
         kept["examples"] = examples[:4]
     if told := _told(schema.get("description")):
         full = " ".join(str(schema["description"]).split())
-        more = [one for one in restrictions(full) if one not in told] if not cut else []
+        more = [one for one in restrictions(full) if one not in told]
         kept["description"] = " ".join((told, *(_told(f"{one}.") for one in more[:1])))
     if kept.get("default", 0) is None:
         del kept["default"]
@@ -240,6 +234,7 @@ def _told(text: object, most: int = _MOST_TOLD) -> str:
 _METHODS = ("get", "post", "put", "patch", "delete")
 FORM = "application/x-www-form-urlencoded"
 _JSON = re.compile(rf"application/(?:[\w.+-]+\+)?json|\*/\*|{FORM}")
+"""Media types of JSON and forms, without parameters such as `charset`."""
 _PLACES = ("path", "query", "header", "cookie")
 _NO_PARAMETERS = [("header", name) for name in ("accept", "content-type", "authorization")]
 """Headers that OpenAPI does not treat as parameters."""
@@ -307,21 +302,20 @@ class Operation:
         return Tool(name=self.name, description=told, parameters=schema, writes=writes)
 
 
-def argument_name(
-    name: str, taken: Collection[str] = (), place: str = "body", *, python: bool = False
-) -> str:
+def media_type(kind: str) -> str:
+    """Return a media type without parameters, in lower case."""
+    return kind.partition(";")[0].strip().lower()
+
+
+def argument_name(name: str, taken: Collection[str] = (), place: str = "body") -> str:
     """Return the name of an argument: `filter[status]` is `filter_status`, `x-class` and `from` stay.
 
-    A name that is taken gets the place where the argument is sent: `body_id`. With `python`, it is a name
-    that Python can write: `x_class` and `from_`.
+    A name that is taken gets the place where the argument is sent: `body_id`.
     """
     name = unicodedata.normalize("NFKC", name)
-    name = re.sub(r"\W+" if python else r"[^\w.-]+", "_", name).strip("_") or "value"
-    if python:
-        name = name if name.isidentifier() else f"_{name}"
-        name = f"{name}_" if keyword.iskeyword(name) else name
+    name = re.sub(r"[^\w.-]+", "_", name).strip("_") or "value"
     if name in taken:
-        name = argument_name(f"{place}_{name}", python=python)
+        name = argument_name(f"{place}_{name}")
     while name in taken:
         name += "_"
     return name
@@ -465,7 +459,7 @@ def _parameter(document: Document, told: Node) -> Parameter:
 def _content(document: Document, node: Node, *, writing: bool) -> tuple[str, dict[str, Any] | None]:
     """Return the media type and the schema of a JSON request or response body."""
     for kind, one in as_object(node.get("content")).items():
-        if _JSON.match(kind) and "schema" in as_object(one):
+        if _JSON.fullmatch(media_type(kind)) and "schema" in as_object(one):
             schema = document.schema(one["schema"], writing=writing)
             return kind, schema if schema.get("type") in ("object", "array", None) else None
     return "", None
@@ -475,9 +469,9 @@ def _answer(document: Document, node: Node) -> tuple[dict[str, Any] | None, str]
     """Return the schema of the first response that means success and has one, and `Operation.answers`."""
     told = as_object(node.get("responses"))
     good = [told[code] for code in sorted(told) if code.startswith("2")]
-    otherwise = [] if good and document.version > 2 else [told.get("default")]
+    otherwise = [] if good else [told.get("default")]
     answers = [document.resolved(one) for one in (*good, *otherwise)]
     kinds = next((list(found) for one in answers if (found := as_object(one.get("content")))), list[str]())
-    other = [kind for kind in kinds if kind == FORM or not _JSON.match(kind)]
+    other = [one for one in kinds if media_type(one) == FORM or not _JSON.fullmatch(media_type(one))]
     schemas = (_content(document, one, writing=False)[1] for one in answers)
     return next(filter(None, schemas), None), other[0] if other == kinds != [] else ""

@@ -18,13 +18,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, cast
 
 from genenv.errors import UsageError
 from genenv.tools.discover.state_values import singular, words_of
 from genenv.tools.worlds.base import Call, LoadedWorld, Outcome, Played, Session, Tool
 from genenv.tools.worlds.openapi.document import (
-    NEWEST,
     Document,
     Parameter,
     argument_name,
@@ -55,15 +55,17 @@ _PAGING = frozenset(
 )
 """Parameters for paging and sorting, which tasks omit."""
 _SEARCH = frozenset({"q", "query", "search", "keyword", "term", "text"})
+_TRIES = 12
+"""Number of tries to draw a key that no record has."""
 _DEPRECATED = re.compile(r"\W*deprecated\b", re.IGNORECASE)
 """The beginning of a description of what should no longer be given."""
 
 
 class Parameters:
-    """The arguments of a tool made from an operation on a table; for the version see `OpenApiSource`."""
+    """The arguments of a tool made from an operation on a table."""
 
-    def __init__(self, action: Action, table: Table, version: int = NEWEST) -> None:
-        self._action, self._table, self._version = action, table, version
+    def __init__(self, action: Action, table: Table) -> None:
+        self._action, self._table = action, table
         self.unused: list[str] = []
         """Fields of the request body without an argument."""
         body = self._body()
@@ -73,7 +75,7 @@ class Parameters:
         """What each argument sets: a parameter, or a field of a record."""
         for one in (*self._listed(), *fields):
             place = one.place or singular(table.word)
-            self.arguments[argument_name(one.name, self.arguments, place, python=version < 2)] = one
+            self.arguments[argument_name(one.name, self.arguments, place)] = one
         queried = [name for name, one in self.arguments.items() if one.place == "query"]
         self.idle = [name for name in queried if not self._is_of_use(self.arguments[name])]
         """Required arguments without an effect on the tables."""
@@ -111,8 +113,7 @@ class Parameters:
     def _is_of_use(self, parameter: Parameter) -> bool:
         """Whether a query parameter selects records."""
         name, schema = parameter.name, parameter.schema
-        is_object = schema.get("type") == "object" and self._version > 1
-        if is_object or plain(name) in _PAGING or self._action.does is not Does.LIST:
+        if schema.get("type") == "object" or plain(name) in _PAGING or self._action.does is not Does.LIST:
             return False
         field = field_of(self._table, name)
         if field is None:
@@ -133,7 +134,7 @@ class Parameters:
         kept = [name for name, one in asked.items() if one.required or name == action.key]
         optional = [name for name, one in asked.items() if name not in kept and not _is_free(one.schema)]
         optional.sort(key=lambda name: self._rank(name, asked[name].schema))
-        kept += optional[: 0 if action.does is Does.DELETE and self._version > 1 else _MOST_OPTIONAL]
+        kept += optional[: 0 if action.does is Does.DELETE else _MOST_OPTIONAL]
         self.unused = [name for name in asked if name not in kept]
         varied = {name: self._varied(name, one.schema) for name, one in asked.items() if name in kept}
         return {name: _telling(_brief(schema)) for name, schema in varied.items()}
@@ -141,12 +142,10 @@ class Parameters:
     def _varied(self, name: str, schema: Mapping[str, Any], place: str = "") -> dict[str, Any]:
         """Return the schema of an argument; keys of records here do not look like the document's example."""
         is_key = place == "path" or name in {**self._table.links, **self._action.refers}
-        return varied(schema, "" if is_key or self._version <= 3 else name)
+        return varied(schema, "" if is_key else name)
 
     def _rank(self, name: str, schema: Mapping[str, Any]) -> tuple[bool, ...]:
         """Return what optional fields are ordered by: single ones first, of these what refers to records."""
-        if self._version <= 3:
-            return (_is_nested(schema),)
         old = _DEPRECATED.match(str(schema.get("description", ""))) is not None
         return _is_nested(schema), old, name not in {**self._table.links, **self._action.refers}
 
@@ -268,30 +267,35 @@ class _Refused(Exception):
 class MockWorld(LoadedWorld):
     """A world whose tools are the operations of an OpenAPI document, on mock tables.
 
-    The arguments are the document, its name in messages, and what `OpenApiSource` says.
+    Args:
+        text: the document.
+        name: what messages call it.
+        only: prefixes of the paths whose operations are tools; empty: all.
+        rows: the initial rows of tables; those of others are drawn.
 
     Raises:
         UsageError: it is not an OpenAPI document, or has no operation on records.
     """
 
-    def __init__(self, text: str, name: str, only: Sequence[str] = (), version: int = NEWEST) -> None:
-        resources = Resources(operations(Document(text, name, version), only), refer=version > 3)
+    def __init__(
+        self, text: str, name: str, only: Sequence[str] = (), rows: State = MappingProxyType({})
+    ) -> None:
+        resources = Resources(operations(Document(text, name), only))
         self.tables = resources.tables
         """The tables by name."""
         self.left_out = dict(resources.left_out)
-        self.version = version
         self.parameters = {
-            one.operation.name: Parameters(one, self.tables[one.table], version) for one in resources.actions
+            one.operation.name: Parameters(one, self.tables[one.table]) for one in resources.actions
         }
         self.left_out |= {tool: one.problem for tool, one in self.parameters.items() if one.problem}
         self.made_up: dict[tuple[str, str], Json] = {}
         """The values that the service itself gives new records, by table and field."""
-        self._hold(resources.actions, name, only)
+        self._hold(resources.actions, name, only, rows)
         if not self.tools:
             reasons = "; ".join(f"{tool}: {why}" for tool, why in list(self.left_out.items())[:3])
             raise UsageError(f"no operation of {name} reads or changes records ({reasons[:300]})")
 
-    def _hold(self, actions: Sequence[Action], seed: str, only: Sequence[str]) -> None:
+    def _hold(self, actions: Sequence[Action], seed: str, only: Sequence[str], rows: State) -> None:
         """Choose the operations, and leave out those that fail their check against the document."""
         sound = [one for one in actions if one.operation.name not in self.left_out]
         checked: set[str] = set()
@@ -303,7 +307,7 @@ class MockWorld(LoadedWorld):
                 for other in (one.table, *self.tables[one.table].links.values(), *one.refers.values())
             }
             tables = {key: one for key, one in self.tables.items() if key in used}
-            self.first = first_state(tables, seed, alike=self.version > 3)
+            self.first = first_state(tables, seed, rows)
             self.actions = {one.operation.name: one for one in kept}
             self.tellers = {tool: AnswerBuilder(one.answer, tool) for tool, one in self.actions.items()}
             self.tools = {tool: self.parameters[tool].tool for tool in self.actions}
@@ -383,7 +387,9 @@ class MockWorld(LoadedWorld):
                 one = next(iter(self.first[other].values()))[self.tables[other].key]
                 args[argument] = [one] if tooled.properties[argument].get("type") == "array" else one
             else:
-                args[argument] = valued(name, tooled.properties[argument], rng)
+                taken = self.first[table.name] if name == table.key else ()
+                drawn = (valued(name, tooled.properties[argument], rng) for _ in range(_TRIES))
+                args[argument] = next((one for one in drawn if str(one) not in taken), None)
         return Call(tool=tool, args=args)
 
 
@@ -392,7 +398,7 @@ class MockSession:
 
     def __init__(self, world: MockWorld) -> None:
         self._world, self._tables = world, world.tables
-        self._rows: State = {name: dict(rows) for name, rows in world.first.items()}
+        self._rows = {name: dict(rows) for name, rows in world.first.items()}
         self._made = {name: len(rows) for name, rows in self._rows.items()}
 
     async def call(self, call: Call) -> Outcome:
@@ -440,14 +446,14 @@ class MockSession:
             raise _Refused(f"There is no {_one(table)} {key}.")
         key, part = record[table.key], action.part
         if action.does is Does.READ_PART and part not in record:
-            if self._world.version > 3 and action.answer is not None and action.answer.many:
+            if action.answer is not None and action.answer.many:
                 return teller.told([])
             raise _Refused(f"{_one(table).capitalize()} {key} has no {' '.join(words_of(part))}.")
         if action.does is Does.DELETE:
             del rows[str(key)]
         elif action.does not in _READS:
             is_part = action.does is Does.SET_PART
-            if not (args or is_part) and self._world.version > 1:
+            if not (args or is_part):
                 raise _Refused("There is nothing to change.")
             self._referred({**action.refers, **table.links}, args)
             rows[str(key)] = record = {**record, **(_part_set(action, table, args) if is_part else args)}

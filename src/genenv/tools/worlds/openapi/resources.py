@@ -126,13 +126,9 @@ class Action:
 
 
 class Resources:
-    """The tables and actions inferred from the operations of a document.
+    """The tables and actions inferred from the operations of a document."""
 
-    With `refer`, descriptions and lists are read for the tables that fields of a request refer to.
-    """
-
-    def __init__(self, operations: Sequence[Operation], *, refer: bool = True) -> None:
-        self._refer = refer
+    def __init__(self, operations: Sequence[Operation]) -> None:
         self.tables: dict[str, Table] = {}
         self.actions: list[Action] = []
         self.left_out: dict[str, str] = {one.name: one.problem for one in operations if one.problem}
@@ -382,7 +378,7 @@ class Resources:
             above=above,
             part=more.get("part", ""),
             sent=(sent := self._sent(operation, word)),
-            refers=self._refers(table, sent) if self._refer else {},
+            refers=self._refers(table, sent),
             answer=more.get("answer") or self._answer(operation, word, listing=listing),
         )
 
@@ -415,7 +411,7 @@ class Resources:
         if operation.method != "get" and not operation.body and _verb(last) is None:
             raise _NoAction("what it does to a record is not said")
         part = "_".join(words_of(last)) or last
-        if self._refer and does is Does.READ_PART:  # the field may have the very name
+        if does is Does.READ_PART:  # the field may have the very name
             fields = self.tables[self._names[place[0]]].fields
             part = next((one for one in fields if plain(one) == plain(last)), part)
         return self._made(operation, does, place, part=part)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from genenv.tools.discover.state_values import words_of
-from genenv.tools.generate.fresh_values import fresh_field
+from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.worlds.base import Tool
 from genenv.tools.worlds.openapi.resources import Table
 from genenv.tools.worlds.openapi.shapes import (
@@ -36,18 +36,25 @@ _TRIES = 12
 _DEEPEST = 8
 
 Record = dict[str, Json]
-State = dict[str, dict[str, Record]]
+State = Mapping[str, dict[str, Record]]
+"""The rows of each table by their keys."""
 
 
-def first_state(tables: Mapping[str, Table], seed: str, *, alike: bool = True) -> State:
-    """Return the initial rows of all tables; records that they refer to exist. For `alike` see `varied`."""
-    state: State = {}
-    waiting = dict(tables)
+def first_state(tables: Mapping[str, Table], seed: str, known: State) -> State:
+    """Return the initial rows of all tables; records that they refer to exist.
+
+    Args:
+        tables: the tables.
+        seed: of what is drawn.
+        known: the rows of some tables.
+    """
+    state = {name: rows for name, rows in known.items() if name in tables}
+    waiting = {name: one for name, one in tables.items() if name not in state}
     while waiting:
         ready = [name for name, one in waiting.items() if not set(one.links.values()) & ({*waiting} - {name})]
         for name in ready or list(waiting)[:1]:  # in a cycle of references, start with any table
             table = waiting.pop(name)
-            state[name] = _rows(table, tables, state, random.Random(f"{seed} {name}"), alike=alike)
+            state[name] = _rows(table, tables, state, random.Random(f"{seed} {name}"))
     return {name: state[name] for name in tables}
 
 
@@ -56,19 +63,17 @@ def _rows(
     tables: Mapping[str, Table],
     state: Mapping[str, Mapping[str, Record]],
     rng: random.Random,
-    *,
-    alike: bool,
 ) -> dict[str, Record]:
     """Return the initial rows of a table, given the rows of the tables that it can refer to."""
     rows: dict[str, Record] = {}
     others = [name for name in table.owners.values() if name not in (*table.parents, table.key)]
     owners = {name: [valued(name, table.fields[name], rng) for _ in range(2)] for name in others}
     for number in range(1, ROWS + 1):
-        record = _drawn(table, rng, examples=number == 1, alike=alike)
+        record = _drawn(table, rng, examples=number == 1)
         record |= {name: rng.choice(values) for name, values in owners.items()}
         for name, other in table.links.items():
             there = list(state.get(other, {}).values())
-            if there := there or (_foretold(tables[other]) if alike and other in tables else []):
+            if there := there or (_foretold(tables[other]) if other in tables else []):
                 owner = rng.choice(there)
                 record[name] = owner[tables[other].key]
                 if name in table.parents:  # the owners of the owner are owners of this record
@@ -89,7 +94,7 @@ def _foretold(table: Table) -> list[Record]:
     return [{table.key: key} for key in keys if key is not None]
 
 
-def _drawn(table: Table, rng: random.Random, *, examples: bool, alike: bool) -> Record:
+def _drawn(table: Table, rng: random.Random, *, examples: bool) -> Record:
     """Return a record with random values, without a key unless users choose it.
 
     Only with `examples`, a field may take the document's only example: not all rows should have it.
@@ -100,7 +105,7 @@ def _drawn(table: Table, rng: random.Random, *, examples: bool, alike: bool) -> 
     for name in names:
         if name in known[:_MOST_FIELDS] or name in table.required:
             schema = table.fields[name]
-            schema = schema if examples else varied(schema, name if alike else "")
+            schema = schema if examples else varied(schema, name)
             value = valued(name, schema, rng)
             if name in table.required or value not in ({}, [], None):
                 record[name] = value
@@ -169,7 +174,7 @@ def _draws(name: str, schema: Mapping[str, Any], rng: random.Random) -> Iterator
         schema = {key: one for key, one in schema.items() if key != "format"}
     tool = alone(name, schema)
     for _ in range(_TRIES):
-        yield fresh_field(tool, name, rng)
+        yield fresh(tool, name, rng)
 
 
 def fits(schema: Mapping[str, Any], value: Json) -> bool:

@@ -25,6 +25,7 @@ from genenv.tools.worlds.openapi.document import (
     Parameter,
     argument_name,
     deprecated,
+    media_type,
     operations,
 )
 from genenv.tools.worlds.openapi.http_client import (
@@ -101,6 +102,8 @@ class Requests:
         }
         query = [pair for one, value in given if one.place == "query" for pair in _in_query(one, value)]
         headers = {one.name: _joined(one, value).strip() for one, value in given if one.place == "header"}
+        if kind := self._operation.sends:
+            headers["content-type"] = "application/json" if kind == "*/*" else kind
         for name in [name for name, text in blanks.items() if not text]:
             raise UnusableAnswer(f"{name} must not be empty.")
         for name in [name for name, text in headers.items() if not HEADER_VALUE.fullmatch(text)]:
@@ -108,12 +111,10 @@ class Requests:
         fields = {one.name: value for one, value in given if one.place == "body"}
         target = _filled(self._operation.path, blanks)
         target += f"?{urlencode(query, quote_via=quote)}" if query else ""
-        body = json.dumps(fields, ensure_ascii=False) if self._operation.sends else ""
-        if self._operation.sends == FORM:
+        body = json.dumps(fields, ensure_ascii=False) if kind else ""
+        if media_type(kind) == FORM:
             pairs = {k: [*map(_text, v)] if isinstance(v, list) else _text(v) for k, v in fields.items()}
             body = urlencode(pairs, doseq=True)
-        if kind := self._operation.sends:
-            headers["content-type"] = FORM if kind == FORM else "application/json"
         method = self._operation.method.upper()
         return Request(method=method, target=target, headers=headers, body=body.encode() or None)
 
