@@ -105,6 +105,12 @@ def shared(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
     return Shared(root / "shared")
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that another process holds is asked for twice, not for a second."""
+    monkeypatch.setattr("genenv.files._LOOKS", 2)
+
+
 @pytest.fixture(scope="session")
 def desk_bundle(shared: Shared) -> Path:
     """A bundle of the support desk with 60 tasks for training and 20 held-out tasks. It is read-only."""
