@@ -4,7 +4,7 @@
 #   make demo-full the same for the quickstart, tool calling: forty minutes to two hours
 #   make test      set up, run the tests that take a moment each, in three minutes
 #   make test-long     set up, run those that take a second or more each; CI runs both
-#   make test-random   set up, run the property tests on fresh draws, ten times as many
+#   make test-random   set up, run the property tests on fresh draws, a thousand each
 #   make test-gpu      set up, run the tests that need a CUDA device
 #   make bundle-gpu    set up, write a folder with which a CUDA machine without a network tests and times genenv
 #   make fuzz      set up, fuzz what reads text of others for FUZZ_S seconds in all

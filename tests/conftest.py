@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import gc
 import json
 import os
 import random
+import ssl
 import tempfile
+import types
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn.server
 from hypothesis import HealthCheck, settings
 from pydantic import BaseModel, Field
 
@@ -40,15 +45,23 @@ os.environ["XDG_STATE_HOME"] = _STATE.name
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# A server of uvicorn sleeps a tenth of a second up to three times before it ends. Hundreds of tests end one.
+_BETWEEN_LOOKS_S = 0.01
+_HASTY = types.ModuleType("asyncio")
+_HASTY.__dict__.update(vars(asyncio))
+_HASTY.__dict__["sleep"] = lambda seconds: asyncio.sleep(min(seconds, _BETWEEN_LOOKS_S))
+vars(uvicorn.server)["asyncio"] = _HASTY
+
+# Reading the certificates takes 40 milliseconds, and every HTTP client does so, though no test encrypts.
+vars(ssl)["create_default_context"] = functools.cache(ssl.create_default_context)
+
 # Properties are tried on the same examples every time, whatever the clock says. `make test-random` draws
-# afresh, ten times as many, also where a test says how many.
+# afresh: a thousand each, and ten times as many where a test says how many.
 _NO_CLOCK: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-_TIMES = 10
-settings.register_profile("steady", derandomize=True, database=None, **_NO_CLOCK)
+_TIMES, _RANDOM = 10, 1_000
+settings.register_profile("steady", derandomize=True, database=None, max_examples=40, **_NO_CLOCK)
 # said outright: where the environment has CI set, hypothesis' own default is to draw the same
-settings.register_profile(
-    "random", derandomize=False, max_examples=100 * _TIMES, print_blob=True, **_NO_CLOCK
-)
+settings.register_profile("random", derandomize=False, max_examples=_RANDOM, print_blob=True, **_NO_CLOCK)
 settings.load_profile("steady")  # pytest's --hypothesis-profile comes later and wins
 
 
@@ -92,6 +105,12 @@ def shared(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
     return Shared(root / "shared")
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock that another process holds is asked for twice, not for a second."""
+    monkeypatch.setattr("genenv.files._LOOKS", 2)
+
+
 @pytest.fixture(scope="session")
 def desk_bundle(shared: Shared) -> Path:
     """A bundle of the support desk with 60 tasks for training and 20 held-out tasks. It is read-only."""
@@ -112,6 +131,10 @@ TEXTS = [
     'Send 20 euros to Zoë: {"name":"pay","arguments":{"to":"Zoë","amount":20}}',
     "What is the weather in Paris tomorrow? The answer is sunny and 24 degrees.",
 ]
+
+
+ALL_LINEAR = ("llama", "mistral", "qwen2", "qwen3")
+"""Kinds of models all of whose layers are linear (tests/backends/local/test_adapters.py)."""
 
 
 class TinyModels:
@@ -189,6 +212,8 @@ class TinyModels:
         from genenv.backends.settings import PolicyConfig
 
         settings = {"dtype": "float32", "device": "cpu", "context_tokens": 256, "lora_rank": 4, "threads": 1}
+        if kind in ALL_LINEAR:  # what "auto" comes to, without trying every kind of layer
+            settings["lora_targets"] = "all-linear"
         return LocalModel(str(folder or self.folder(kind)), PolicyConfig(**(settings | config)))
 
     def player(

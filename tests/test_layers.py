@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,7 @@ def imports(name: str, source: str, *, known: set[str], is_package: bool) -> Ite
                 yield node.lineno, member if member in known else origin
 
 
+@cache
 def imports_of(name: str) -> list[tuple[int, str]]:
     path = FILES[name]
     source = path.read_text(encoding="utf-8")
@@ -114,21 +116,25 @@ def may_import(importer: str, imported: str) -> bool:
     return LAYERS.index(part_of(imported)) <= LAYERS.index(part_of(importer))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", FILES)
-def test_a_module_imports_only_from_its_own_layer_or_an_earlier_one(name: str) -> None:
-    wrong = [
-        f"line {line}: {target}"
+def refused(names: Iterable[str], is_wrong: Callable[[str, str], bool]) -> list[str]:
+    """The imports of modules that a rule refuses."""
+    return [
+        f"{name}, line {line}: {target}"
+        for name in names
         for line, target in imports_of(name)
-        if target.split(".")[0] == "genenv" and not may_import(name, target)
+        if is_wrong(name, target)
     ]
-    assert not wrong, f"{name} imports from a later layer: {'; '.join(wrong)}"
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if not name.startswith(HEAVY_ROOMS)])
-def test_only_the_local_backend_names_a_heavy_library(name: str) -> None:
-    wrong = [f"line {line}: {target}" for line, target in imports_of(name) if target.split(".")[0] in HEAVY]
-    assert not wrong, f"{name} must stay light, but imports {'; '.join(wrong)}"
+def test_a_module_imports_only_from_its_own_layer_or_an_earlier_one() -> None:
+    assert not refused(
+        FILES, lambda name, target: target.split(".")[0] == "genenv" and not may_import(name, target)
+    )
+
+
+def test_only_the_local_backend_names_a_heavy_library() -> None:
+    light = [name for name in FILES if not name.startswith(HEAVY_ROOMS)]
+    assert not refused(light, lambda _, target: target.split(".")[0] in HEAVY)
 
 
 BACKENDS = ("genenv.backends.local.", "genenv.backends.tinker.", "genenv.backends.vllm.")
@@ -142,13 +148,13 @@ OF_THE_CORE = [
 ]
 
 
-@pytest.mark.parametrize("name", OF_THE_CORE)
-def test_importing_the_core_imports_no_backend_that_is_found_by_its_entry_point(name: str) -> None:
-    path = FILES[name]
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    top = "\n".join(ast.unparse(node) for node in body if isinstance(node, ast.Import | ast.ImportFrom))
-    found = imports(name, top, known=set(FILES), is_package=path.name == "__init__.py")
-    assert not [target for _, target in found if target.startswith(BACKENDS)]
+def test_importing_the_core_imports_no_backend_that_is_found_by_its_entry_point() -> None:
+    for name in OF_THE_CORE:
+        path = FILES[name]
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        top = "\n".join(ast.unparse(node) for node in body if isinstance(node, ast.Import | ast.ImportFrom))
+        found = imports(name, top, known=set(FILES), is_package=path.name == "__init__.py")
+        assert not [target for _, target in found if target.startswith(BACKENDS)], name
 
 
 LEFT = [f"genenv.backends.local.{name}" for name in ("cuda.batch", "engine", "model_forward")]
@@ -179,7 +185,6 @@ def circles(graph: Mapping[str, Collection[str]]) -> list[list[str]]:
     return found
 
 
-@pytest.mark.long
 def test_no_modules_import_each_other_in_a_circle() -> None:
     graph = {name: {target for _, target in imports_of(name) if target in FILES} - {name} for name in FILES}
     assert [sorted(group) for group in circles(graph)] == [LEFT], "what both need belongs into a module below"
@@ -198,15 +203,12 @@ _KNOWN_TO_SETTINGS = (
 )
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".settings")])
-def test_settings_know_only_the_core_and_pydantic(name: str) -> None:
+def test_settings_know_only_the_core_and_pydantic() -> None:
     allowed = {*sys.stdlib_module_names, "pydantic", "annotated_types"}
-    wrong = [
-        f"line {line}: {target}"
-        for line, target in imports_of(name)
-        if target.split(".")[0] not in allowed and target not in _KNOWN_TO_SETTINGS
-    ]
-    assert not wrong, f"{name} holds settings only, but imports {'; '.join(wrong)}"
+    assert not refused(
+        [name for name in FILES if name.endswith(".settings")],
+        lambda _, target: target.split(".")[0] not in allowed and target not in _KNOWN_TO_SETTINGS,
+    )
 
 
 @pytest.mark.long

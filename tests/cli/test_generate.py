@@ -58,6 +58,7 @@ def test_generate_writes_no_more_than_it_was_asked_for(config: Path) -> None:
     assert written <= 3, "it once wrote a whole round, 20 specs, for one task"
 
 
+@pytest.mark.long
 def test_generate_accepts_no_task_twice_where_tasks_are_candidates(tmp_path: Path) -> None:
     small = ("environment.depths=[1,2]", "environment.lengths=[2,3]", "simulator.source=grammar")
     words = [word for one in (*small, "curriculum.candidates=4") for word in ("--set", one)]

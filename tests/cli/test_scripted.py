@@ -48,6 +48,7 @@ def test_a_run_names_settings_without_effect_at_its_start(tmp_path: Path) -> Non
     assert 'note: agent.importance_cap = 2.0 has no effect, as agent.algorithm is "rft"' in told
 
 
+@pytest.mark.long
 def test_a_run_that_is_made_longer_says_that_alpha_moves_anew(tmp_path: Path) -> None:
     small = ("run.rounds=1", "run.eval_every=0", "curriculum.alpha_last=0.7", "simulator.contexts=2")
     words = [word for one in small for word in ("--set", one)]

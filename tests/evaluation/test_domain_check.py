@@ -40,6 +40,7 @@ def run(*words: object) -> Result:
     return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [

@@ -75,6 +75,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         yield found
 
 
+@pytest.mark.long
 def test_the_state_of_a_round_names_seeds_and_the_latest_tasks_only(long_run: Path) -> None:
     with PoolStore.open(long_run / "pool.db", create=False) as store:
         named = [len(re.findall(r'"(?:seed|base|task)-', json.dumps(store.state(n)))) for n in store.rounds()]
@@ -88,6 +89,7 @@ def test_the_state_of_a_round_names_seeds_and_the_latest_tasks_only(long_run: Pa
         assert len(store.last_seen()) > 40 + latest  # the seeds, and what all rounds have added
 
 
+@pytest.mark.long
 def test_a_round_reads_only_the_tasks_that_it_uses(
     long_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +110,7 @@ def test_a_round_reads_only_the_tasks_that_it_uses(
         assert set(first) == known, "each comes once before any comes twice"
 
 
+@pytest.mark.long
 def test_a_task_that_was_stored_without_its_surface_is_in_the_archive_all_the_same(
     long_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +153,7 @@ def test_a_report_and_a_summary_ask_as_much_of_a_long_run_as_of_a_short_one(
     assert long - short <= 10, "ten examples of each; they may be of more rounds"
 
 
+@pytest.mark.long
 def test_the_tables_are_searched_by_their_indices(long_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No question about one round, or about numbers of tasks, looks at every row."""
     with PoolStore.open(long_run / "pool.db", create=False) as store, asked(monkeypatch) as sql:
@@ -171,6 +175,7 @@ def test_the_tables_are_searched_by_their_indices(long_run: Path, monkeypatch: p
     connection.close()
 
 
+@pytest.mark.long
 def test_a_round_that_is_asked_for_alone_says_what_the_overview_says(long_run: Path) -> None:
     with PoolStore.open(long_run / "pool.db", create=False) as store:
         overview = store.overview()

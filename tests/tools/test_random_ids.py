@@ -119,6 +119,7 @@ def test_a_bundle_of_before_draws_as_before(folder: Path) -> None:
         assert played(one, milk)[0]["id"] != played(one, milk)[0]["id"]
 
 
+@pytest.mark.long
 def test_a_tool_that_only_draws_is_no_tool_that_writes(tmp_path: Path) -> None:
     (tmp_path / "plants.py").write_text(
         "import uuid\n\ndef schedule(date: str, place: str) -> dict:\n"
@@ -131,28 +132,31 @@ def test_a_tool_that_only_draws_is_no_tool_that_writes(tmp_path: Path) -> None:
     assert not any(one.writes for one in graph.recipes.values())
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "str(uuid.uuid1())",
-        "os.urandom(4).hex()",
-        "str(random.SystemRandom().random())",
-        "random.Random().random()",
-        "float(np.random.rand())",
-        "float(np.random.default_rng().random())",
-        "''.join(sorted({str(n) for n in (random.random(), random.random())}))",
-    ],
+WAYS_TO_DRAW = (
+    "str(uuid.uuid1())",
+    "os.urandom(4).hex()",
+    "str(random.SystemRandom().random())",
+    "random.Random().random()",
+    "float(np.random.rand())",
+    "float(np.random.default_rng().random())",
+    "''.join(sorted({str(n) for n in (random.random(), random.random())}))",
 )
-def test_every_usual_way_to_draw_is_seeded(tmp_path: Path, line: str) -> None:
-    header = "import os, random, uuid\n" + ("import numpy as np\n" if "np." in line else "")
-    (tmp_path / "draws.py").write_text(
-        f"{header}\nLAST = None\n\ndef draw() -> object:\n"
-        f"    'Draw.'\n    global LAST\n    LAST = {line}\n    return [LAST]\n"
-    )
+
+
+def test_every_usual_way_to_draw_is_seeded(tmp_path: Path) -> None:
+    tools = [
+        f"\ndef draw_{number}() -> object:\n    'Draw.'\n"
+        f"    LAST[{number}] = {line}\n    return [LAST[{number}]]\n"
+        for number, line in enumerate(WAYS_TO_DRAW)
+    ]
+    header = "import os, random, uuid\nimport numpy as np\n\nLAST = {}\n"
+    (tmp_path / "draws.py").write_text(header + "\n".join(tools))
     with closing(PythonWorld(tmp_path, "draws.py")) as world:
-        one = [world.play_uncached([call("draw"), call("draw")]).outcomes for _ in range(2)]
-    assert [a.result for a in one[0]] == [b.result for b in one[1]]
-    assert one[0][0].result != one[0][1].result
+        for number, line in enumerate(WAYS_TO_DRAW):
+            twice = [call(f"draw_{number}"), call(f"draw_{number}")]
+            first, again = ([one.result for one in world.play_uncached(twice).outcomes] for _ in range(2))
+            assert first == again, line
+            assert first[0] != first[1], line
 
 
 def drawn_by(server: tuple[str, ...], files: Path, **calls: Any) -> tuple[object, ...]:
@@ -223,6 +227,7 @@ def test_a_to_do_list_with_random_ids_becomes_sound_tasks(tmp_path: Path) -> Non
                 assert not env.check(task, (format_calls(more, "python"), f"Done. {answers}")).success
 
 
+@pytest.mark.long
 def test_a_solution_passes_where_a_text_has_the_time_in_it(tmp_path: Path) -> None:
     (tmp_path / "notes.py").write_text(NOTES)
     bundle = made(tmp_path / "notes", tmp_path / "notes.py", base=12, held_out=4).bundle

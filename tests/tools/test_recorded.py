@@ -79,6 +79,7 @@ def test_what_may_write_is_left_out_and_never_called(shop: Shop, reading: Path) 
     assert "`cancel_order` is no tool: it may write (it has no readOnlyHint), and --allow-writes" in told
 
 
+@pytest.mark.long
 def test_values_and_chains_come_from_what_was_answered(reading: Path) -> None:
     bundle = Bundle.open(reading)
     assert dict(bundle.graph.recipes["get_customer"].ways) == {"customer_id": "get_order().customer_id"}
@@ -86,6 +87,7 @@ def test_values_and_chains_come_from_what_was_answered(reading: Path) -> None:
     assert any(program.chained for program in bundle.base.values())
 
 
+@pytest.mark.long
 def test_in_training_nothing_is_asked_and_what_was_not_recorded_is_an_error(
     shop: Shop, reading: Path
 ) -> None:

@@ -148,6 +148,7 @@ def test_what_is_no_tool_is_said_with_its_reason(reading: Reading) -> None:
         assert f"- {line}" in told
 
 
+@pytest.mark.long
 def test_without_the_service_and_the_key_tasks_pass_the_gate(reading: Reading) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "ORDERS_TOKEN"}
     done = subprocess.run(

@@ -51,6 +51,7 @@ def selected(out: Path) -> list[int]:
     return [int(line["simulator/selected"]) for line in lines if line["round"]]
 
 
+@pytest.mark.long
 def test_selected_generations_accumulate_and_a_resumed_run_has_the_same(
     tmp_path: Path, updates: dict[int, list[tuple[tuple[int, ...], float]]]
 ) -> None:
@@ -66,6 +67,7 @@ def test_selected_generations_accumulate_and_a_resumed_run_has_the_same(
     assert updates == whole
 
 
+@pytest.mark.long
 def test_without_the_setting_an_update_has_those_of_its_round(
     tmp_path: Path, updates: dict[int, list[tuple[tuple[int, ...], float]]]
 ) -> None:

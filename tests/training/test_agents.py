@@ -262,6 +262,7 @@ LOCAL = (
 )
 
 
+@pytest.mark.long
 def test_the_adapter_of_another_agent_is_a_first_one_without_its_moments(tmp_path: Path) -> None:
     one = TWO.replace("[agents.strong]\nlr = 1e-3\n\n[agents.weak]\n", "[agents.solo]\n")
     learning = (*LOCAL, "agent.algorithm=sft", "agent.guidance=all")
@@ -298,6 +299,7 @@ def test_one_agent_with_a_name_is_the_run_without_one_but_for_its_random_streams
     assert (tmp_path / "run" / "checkpoints" / "round-0003" / "solo").is_dir()
 
 
+@pytest.mark.long
 def test_a_name_of_the_only_agent_changes_nothing_if_it_is_agent(tmp_path: Path) -> None:
     more = ("curriculum.agents_reward=mean", "curriculum.regret_agents=[]", "run.rounds=2")
     train(tmp_path / "named", *more, text=TWO.replace("strong]", "agent]").replace("[agents.weak]\n", ""))
@@ -313,9 +315,14 @@ APART = TWO.replace('agents_reward = "regret"\nregret_agents = ["strong", "weak"
     "predicted",
     [
         ("curriculum.foretold_attempts=4",),
-        ("curriculum.candidates=3", "curriculum.foretold_by=likelihoods"),
-        ("curriculum.candidates=3", "curriculum.foretold_by=attempts", "simulator.source=variation"),
-        ("curriculum.candidates=3", "curriculum.candidate_choice=attempted"),
+        *(
+            pytest.param(("curriculum.candidates=3", *more), marks=pytest.mark.long)
+            for more in (
+                ("curriculum.foretold_by=likelihoods",),
+                ("curriculum.foretold_by=attempts", "simulator.source=variation"),
+                ("curriculum.candidate_choice=attempted",),
+            )
+        ),
     ],
 )
 def test_success_is_predicted_for_each_agent_by_its_own_rollouts(
@@ -343,6 +350,7 @@ def test_success_is_predicted_for_each_agent_by_its_own_rollouts(
         assert metrics(tmp_path / "whole")[3]["probe/error"] >= 0
 
 
+@pytest.mark.long
 def test_how_much_tasks_differ_by_agent_is_printed_in_bits(tmp_path: Path) -> None:
     train(tmp_path / "run", "run.seed=3", text=APART)
     done = subprocess.run(

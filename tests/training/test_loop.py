@@ -246,6 +246,7 @@ def test_earlier_attempts_foretell_without_a_token(tmp_path: Path) -> None:
         assert all("history" in store.state(number) for number in (1, 2, 3))
 
 
+@pytest.mark.long
 def test_a_bandit_over_drawn_tasks_chooses_before_the_gate_and_goes_on_where_it_stopped(
     tmp_path: Path,
 ) -> None:
@@ -319,6 +320,7 @@ def test_specs_drawn_at_random_are_tasks_that_cost_no_token(tmp_path: Path) -> N
         assert sum(store.metrics(n)["tokens/simulator_sampled"] for n in (1, 2, 3)) == sampled
 
 
+@pytest.mark.long
 def test_an_agent_may_stand_still_while_the_simulator_learns(tmp_path: Path) -> None:
     still = {"agent": {**SETTINGS["agent"], "train": False}, "curriculum": {"band_filter": False}}
     config = parse_config({**SETTINGS, **still})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,6 +64,7 @@ context_tokens = 1024
 ppo = { hidden = 8, initial_std = 1.0 }
 """
 SOURCES = ["robust-plr", "robust-accel", "sfl"]
+FAST = ("robust-accel", 1)
 
 
 def words(folder: Path, variant: str, *more: str) -> list[object]:
@@ -123,7 +125,11 @@ def test_a_round_that_only_scores_changes_no_weight(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variant", "staleness"), [*((name, lag) for name in SOURCES for lag in (0, 1)), ("paired", 0)]
+    ("variant", "staleness"),
+    [
+        pytest.param(name, lag, marks=[] if (name, lag) == FAST else pytest.mark.long)
+        for name, lag in [*itertools.product(SOURCES, (0, 1)), ("paired", 0)]
+    ],
 )
 def test_a_killed_run_is_equal_to_one_that_was_not(variant: str, staleness: int, tmp_path: Path) -> None:
     said = words(tmp_path, variant, f"run.staleness={staleness}")

@@ -142,6 +142,7 @@ def test_a_side_file_that_nobody_used_for_a_month_is_deleted(tmp_path: Path, ind
     assert len(names) == 2
 
 
+@pytest.mark.long
 def test_pages_say_what_is_missing_while_the_side_file_is_built(
     tmp_path: Path, serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

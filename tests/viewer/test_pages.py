@@ -255,6 +255,7 @@ def test_the_shares_of_a_map_are_those_of_the_tasks_that_they_open(trained: Path
     assert seen == sum(values.get("tasks/new", 0) for values in run.rounds.values()) > 5
 
 
+@pytest.mark.long
 def test_trajectories_of_control_are_drawn(tmp_path: Path, serve: Any) -> None:
     smaller = ("run.rounds=1", "simulator.contexts=2", "agent.rollouts=2", "run.eval_every=0")
     smaller += ("environment.base_tasks=8", "environment.held_out_tasks=3")
@@ -713,6 +714,7 @@ def test_a_trajectory_shows_its_difference_and_its_advantage(tmp_path: Path, ser
         assert "advantage" not in text_of(reader.page(address("demo", "trace", id="task-1 plain/0")))
 
 
+@pytest.mark.long
 def test_rollouts_that_only_scored_a_task_have_no_advantage(tmp_path: Path, serve: Any) -> None:
     folder = write_run(tmp_path / "demo", rounds=2)
     folder.config.write_text(

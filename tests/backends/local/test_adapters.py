@@ -63,7 +63,7 @@ def adapted(kind: str, targets: str, **shape: Any) -> Any:
     return causal
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "gemma", "gpt_neox"])
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "gemma", "gpt_neox"])
 def test_where_all_layers_are_linear_auto_is_all_linear_to_the_last_digit(
     tiny: Any, tmp_path: Path, kind: str
 ) -> None:

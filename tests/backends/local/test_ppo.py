@@ -351,6 +351,7 @@ def test_the_viewer_reads_the_tokens_as_actions() -> None:
     assert actions((FIRST + 1071, FIRST - 547, END)) == ["1.071 ", "-0.547 ", "⏹"]
 
 
+@pytest.mark.long
 def test_a_network_loads_neither_transformers_nor_peft() -> None:
     code = "import sys, genenv.backends.local.ppo; print({'transformers', 'peft'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

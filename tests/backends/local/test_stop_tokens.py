@@ -86,7 +86,7 @@ def test_models_with_one_stop_token_keep_it(tiny: Any) -> None:
     assert loading.stop_ids(str(tiny.folder())) == (model.chat.end_id,)
 
 
-@pytest.mark.parametrize("engine", ["plain", "paged", "own"])
+@pytest.mark.parametrize("engine", ["plain", pytest.param("paged", marks=pytest.mark.long), "own"])
 def test_a_completion_ends_at_any_of_them_and_is_scored_with_it(
     folder: Any, tiny: Any, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,6 +120,7 @@ def old_logprobs(now: torch.Tensor) -> list[list[float]]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("loss_type", AVERAGES)
 def test_the_loss_and_its_gradient_for_each_token_equal_trls(tiny, trainer_of, monkeypatch, loss_type):
     model = tiny.plain()

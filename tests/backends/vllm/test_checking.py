@@ -240,6 +240,7 @@ def behind(urls: list[str]) -> Iterator[tuple[Opened, Liar]]:
         yield opened(liar.url), liar
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wrong", WRONG)
 def test_an_answer_of_another_form_ends_in_a_sentence_and_the_other_servers_go_on(
     urls: list[str], behind: tuple[Opened, Liar], wrong: str, caplog: pytest.LogCaptureFixture

@@ -352,6 +352,7 @@ def train(out: Path, variant: str, *more: str) -> tuple[str, ...]:
     return ("train", "maze", "--variant", variant, "--out", str(out), *settings)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variant", ["table", "robust-accel+simulator.writes=spec"])
 def test_a_killed_run_is_resumed_to_the_same_store(variant: str, tmp_path: Path) -> None:
     succeeds(*train(tmp_path / "whole", variant))
@@ -367,6 +368,7 @@ def test_a_killed_run_is_resumed_to_the_same_store(variant: str, tmp_path: Path)
     assert "regraded: 0 of 12 scores" in succeeds("eval", "--regrade", out).stdout
 
 
+@pytest.mark.long
 def test_accel_replays_whole_levels_and_edits_them_wall_by_wall(tmp_path: Path) -> None:
     more = (
         "simulator.contexts=24",

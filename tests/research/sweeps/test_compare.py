@@ -77,6 +77,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.long
 def test_what_a_run_has_spent_is_the_sum_of_its_rounds(sweep: Path) -> None:
     run = read_run(sweep / "variation" / "seed-1")
     spent = [measurement.spent["attempts"] for measurement in run.measured]
@@ -110,6 +111,7 @@ def test_a_sweep_is_compared_as_it_was_planned(sweep: Path, tmp_path: Path) -> N
         assert len(list(csv.reader(file))) == 1 + len(found.contrasts)
 
 
+@pytest.mark.long
 def test_all_pairs_are_read_at_one_amount_that_is_asked_for(sweep: Path) -> None:
     """Without it each pair is read where its cheaper run ended."""
     spent = {name: read_run(sweep / name / "seed-0").measured for name in ("variation", "base")}
@@ -135,6 +137,7 @@ def test_sampled_tokens_are_those_of_both_policies_and_of_scored_demonstrations(
     }
 
 
+@pytest.mark.long
 def test_variants_are_compared_by_any_metric_of_their_last_rounds(sweep: Path) -> None:
     found = compare([sweep])
     (row,) = by_metric(found, ["agent/success_rate"], last=2)
@@ -152,6 +155,7 @@ def test_variants_are_compared_by_any_metric_of_their_last_rounds(sweep: Path) -
     assert "no two paired runs have a metric" in refused("compare", sweep, "--metric", "tasks/mixed")
 
 
+@pytest.mark.long
 def test_what_each_variant_cost_stands_beside_the_differences(sweep: Path) -> None:
     found = compare([sweep])
     rows = {row[0]: dict(zip(COST_COLUMNS, row, strict=True)) for row in costs(found)}
@@ -206,6 +210,7 @@ def test_the_picture_of_rare_tasks_is_drawn_from_sweeps(sweep: Path, tmp_path: P
     assert "<!-- random variations -->" in (tmp_path / "out.svg").read_text()
 
 
+@pytest.mark.long
 def test_without_a_plan_all_are_held_against_the_first_and_that_is_said(sweep: Path) -> None:
     runs = [sweep / name / f"seed-{seed}" for name in ("grammar", "base") for seed in (0, 1)]
     said = succeeds("compare", *runs).stdout
@@ -214,11 +219,13 @@ def test_without_a_plan_all_are_held_against_the_first_and_that_is_said(sweep: P
     assert "grammar against base" in succeeds("compare", *runs, "--contrast", "grammar:base").stdout
 
 
+@pytest.mark.long
 def test_one_seed_says_nothing_of_seeds(sweep: Path) -> None:
     said = succeeds("compare", sweep / "base" / "seed-0", sweep / "variation" / "seed-0").stdout
     assert "one seed: nothing can be said of seeds" in said
 
 
+@pytest.mark.long
 def test_missing_and_unfinished_runs_are_said_and_the_rest_is_compared(sweep: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(sweep, tmp_path / "moved")
     shutil.rmtree(copy / "variation" / "seed-2")

@@ -122,6 +122,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.long
 def test_what_is_read_is_what_the_store_holds(sweep: Path) -> None:
     one = read_run(sweep / "variation" / "seed-1")
     assert [m.round for m in one.measured] == [0, 2, 2, 3, 4, 5, 6]

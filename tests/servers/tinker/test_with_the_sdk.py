@@ -103,6 +103,7 @@ def test_a_loss_of_the_client_is_learned(serve: Serve, sdk: Client) -> None:
     assert "apart" in found["metrics"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "sentence"),
     [
