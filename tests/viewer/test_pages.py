@@ -66,6 +66,12 @@ def test_a_folder_of_one_run_is_served_as_that_run(runs: Path, serve: Any) -> No
     reader.page(address("hostile"), status=404)
 
 
+def test_a_run_in_a_hidden_folder_is_served_if_it_is_named_itself(tmp_path: Path, serve: Any) -> None:
+    reader = serve(write_run(tmp_path / ".demo", rounds=1).path)
+    assert ".demo" in text_of(reader.page("/"))
+    reader.page(address(".demo"))
+
+
 def test_the_page_of_a_run_has_its_curves_its_metrics_and_its_alarms(reader: Reader) -> None:
     page = reader.page(address(DEEP))
     text = text_of(page)
