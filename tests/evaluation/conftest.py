@@ -94,7 +94,7 @@ class Scripted:
         return {"kind": "scripted"}
 
     def spending(self) -> JsonObject:
-        return {}
+        return {"cost": 0.1 * len(self.asked)}
 
 
 @pytest.fixture
