@@ -7,8 +7,6 @@ import html
 import json
 import re
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -274,10 +272,6 @@ def test_trajectories_of_control_are_drawn(tmp_path: Path, serve: Any) -> None:
     assert page.count('role="img" aria-label="12 states') == 1
     page = reader.page(address("run", "task", id=trace.task_id))
     assert page.count('role="img" aria-label="3 states of a trajectory') == 2
-    script = Path(__file__).parents[2] / "bench" / "physics_picture.py"
-    words = ["--run", f"{tmp_path / 'run'}=a label", "--out", tmp_path / "physics.svg"]
-    subprocess.run([sys.executable, script, *words], check=True)
-    assert "a label" in (tmp_path / "physics.svg").read_text(encoding="utf-8")
 
 
 def crawled(reader: Reader, start: str) -> dict[str, str]:
