@@ -48,15 +48,7 @@ def read_store(run: Path) -> Columns:
                 if not LEFT_OUT.keys() & {table, f"{table}.{name}"}:
                     rows = store.execute(f"SELECT {name} FROM {table} ORDER BY {order}")  # noqa: S608
                     found[f"{table}.{name}"] = [value for (value,) in rows]
-    if "traces.messages" in found:  # the older side has the replies alone
-        found["traces.replies"] = [replies_in(messages) for messages in found["traces.messages"]]
     return found
-
-
-def replies_in(messages: str) -> str:
-    """What the agent said in a conversation, as stores kept it that kept nothing else of it."""
-    replies = [one["content"] for one in json.loads(messages) if one["role"] == "assistant"]
-    return json.dumps(replies, ensure_ascii=False, separators=(",", ":"))
 
 
 def read_metrics(run: Path) -> Columns:

@@ -3,10 +3,10 @@
     python bench/environments.py household --set mode=single
     python bench/environments.py travel --specs 1000 --mutations 500
 
-Specs are drawn from the grammars of all seeds in turn (`grammar_samples`), and go through the gate of a run.
-On all that pass, the oracle and an uninformed agent are graded, and both checks must agree (a part of the
-gate). Valid specs are then made wrong (`tests/environments/NAME/mutations.py`), and the gate must refuse
-them. No model takes part.
+Specs are drawn from the grammars of all seeds in turn, and go through the gate of a run. On all that pass,
+the oracle and an uninformed agent are graded, and both checks must agree (a part of the gate). Valid specs
+are then made wrong (`tests/environments/NAME/mutations.py`), and the gate must refuse them. No model takes
+part.
 One JSON object is printed.
 """
 
@@ -26,7 +26,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from grammar_samples import draw
 from pydantic import BaseModel
 
 from genenv.config.run import parse_config
@@ -35,6 +34,7 @@ from genenv.environments import load_environment
 from genenv.environments.base import Environment, OutOfTurns
 from genenv.errors import UsageError
 from genenv.gate.gate import Gate, written
+from genenv.simulator.schema_sampling import sample_json
 from genenv.types import Context, Generation, Rejection, Seed, Task
 
 _ROOT = Path(__file__).parents[1]
@@ -109,7 +109,7 @@ def _drawn(env: Environment, n: int, rng: random.Random) -> list[tuple[Context, 
     chosen = [seeds[i % len(seeds)] for i in rng.sample(range(max(n, len(seeds))), n)]
     found: list[tuple[Context, Generation]] = []
     for number, seed in enumerate(chosen):
-        text = json.dumps(draw(env.spec_schema(seed), rng), ensure_ascii=False)
+        text = json.dumps(sample_json(env.spec_schema(seed), rng), ensure_ascii=False)
         found.append(_written(seed, text, number))
     return found
 

@@ -39,7 +39,7 @@ ENVIRONMENTS = {
 """Their settings, and what of the tiny model learns."""
 SETTINGS = """
 run = {{ rounds = 2, seed = 7, eval_every = 1, eval_tasks = 8, keep_checkpoints = 3 }}
-{section} = {{ name = "{env}", {own} }}
+environment = {{ name = "{env}", {own} }}
 curriculum = {{ band_filter = false, base_share = 0.6 }}
 [simulator]
 contexts = 4
@@ -138,10 +138,7 @@ def play_one(tree: Path, run: str, out: Path, model: Path, overrides: Sequence[s
     own, tuning = ENVIRONMENTS[env]
     tiny = players == "tiny"
     spec_tokens, reply_tokens = (400, 64) if tiny else (4000, 4000)
-    section = "environment" if (tree / "src/genenv/environments/base.py").is_file() else "domain"
-    text = SETTINGS.format(
-        section=section, env=env, own=own, spec_tokens=spec_tokens, reply_tokens=reply_tokens
-    )
+    text = SETTINGS.format(env=env, own=own, spec_tokens=spec_tokens, reply_tokens=reply_tokens)
     config = out / f"{run}.toml"
     config.write_text(text + MODEL.format(model=model, tuning=tuning) * tiny, encoding="utf-8")
     started = ("-m", "genenv", "train", config) if tiny else (__file__, "--child", "scripted")
@@ -202,10 +199,7 @@ def make_model(folder: Path) -> None:
 
 
 def said_in_environments() -> Iterator[str]:
-    try:
-        from genenv.environments import load_environment
-    except ImportError:  # commits before November 2026
-        load_environment = importlib.import_module("genenv.domains").load_domain
+    from genenv.environments import load_environment
 
     for name in ENVIRONMENTS:
         env = load_environment(name)

@@ -34,24 +34,19 @@ SIZES = ("--dtype", "float32", "--repeats", "1")
 TABLES = {"interval_size", "stated_intervals"}
 """Those of SLOW that print a table of Markdown; the others print JSON."""
 FAST = {
-    "agent_only",
     "agents",
-    "contrast_picture",
     "control",
     "environments",
-    "physics_picture",
     "picture",
     "viewer_pictures",
     "portability",
     "quickstart_seeds",
-    "rarity_picture",
     "rows_picture",
     "imported",
     "textarena_games",
     "own_tools",
     "tinker_cookbook",
     "memory_table",
-    "one_file_picture",
     "paper_rows",
 }
 """Those whose small run is one of the tests below, or of another file."""
@@ -78,7 +73,6 @@ SLOW: dict[str, tuple[str, ...]] = {
     "parity_api_bank": (),
     "parity_bamboogle": (),
     "parity_bfcl": ("--only", "simple_java", "memory_rec_sum"),
-    "loading": (),
     "gpu_update": ("--model", "{tiny}", "--work", "1x2x8+8", "--repeats", "1"),
     "interval_size": ("--draws", "20"),
     "stated_intervals": (),
@@ -151,7 +145,7 @@ def test_every_bench_has_a_small_run() -> None:
 def test_every_bench_is_imported_and_answers_to_help() -> None:
     """All in one process, which imports what they share once; the official code of BFCL comes last."""
     paths = sorted(BENCH.glob("*.py"), key=lambda path: ("bfcl" in path.name, path.name))
-    done = program("-c", HELPS, *(path for path in paths if path.stem not in {"agent_only"}))
+    done = program("-c", HELPS, *paths)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {}
 
@@ -275,45 +269,6 @@ def test_steps_to_a_level_are_read_between_evaluations(monkeypatch: pytest.Monke
     assert [control.is_drawn(f"held-out-{name}") for name in ("0012", "earth")] == [True, False]
 
 
-AGENT_ONLY = """
-[run]
-eval_tasks = 2
-
-[agent]
-rollouts = 2
-max_new_tokens = 6
-skip_zero_advantage = false
-replayed = 1
-
-[agent.warmup]
-steps = 1
-batch = 1
-check_tasks = 2
-
-[policy]
-model = "{model}"
-device = "cpu"
-threads = 1
-lora_rank = 2
-context_tokens = 1536
-"""
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("few_base_data")
-def test_the_agent_alone_plays_a_round_and_is_measured(
-    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = tmp_path / "tiny.toml"
-    config.write_text(AGENT_ONLY.format(model=tiny.folder(max_position_embeddings=2048)), encoding="utf-8")
-    bench("agent_only", monkeypatch).main([str(config), "--rounds", "1", "--tasks", "2", "--every", "1"])
-    warmed, before, played, after = map(json.loads, capsys.readouterr().out.splitlines())
-    assert warmed["agent/warmup_steps"] == 1
-    assert (before["held_out_after_round"], after["held_out_after_round"]) == (0, 1)
-    assert played["round"] == 1
-    assert {"agent/success_rate", "agent/reward", "agent/kl", "agent/grad_norm"} <= played.keys()
-
-
 @pytest.mark.usefixtures("few_base_data")
 def test_a_environment_is_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -366,8 +321,7 @@ def test_seeds_of_a_run_are_tabled_and_drawn(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in SLOW if (BENCH / f"{name}.py").exists()])
 def test_a_small_run_ends_well(name: str, tiny: Any, tmp_path: Path) -> None:
-    needs_data = name.startswith("parity") or name == "loading"
-    if needs_data and not os.environ.get("GENENV_DATA"):
+    if name.startswith("parity") and not os.environ.get("GENENV_DATA"):
         pytest.skip("set GENENV_DATA to the folder of the benchmarks' data to test on it")
     scripted = tmp_path / "settings.toml"
     scripted.write_text(SCRIPTED, encoding="utf-8")
@@ -378,7 +332,10 @@ def test_a_small_run_ends_well(name: str, tiny: Any, tmp_path: Path) -> None:
         "{out}": tmp_path / "runs",
         "{program}": f"{sys.executable} {TESTS / 'scripted_genenv.py'}",
     }
-    done = program(BENCH / f"{name}.py", *(places.get(word, word) for word in SLOW[name]))
+    words = list(SLOW[name])
+    for key, place in places.items():
+        words = [word.replace(key, str(place)) for word in words]
+    done = program(BENCH / f"{name}.py", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     assert ("| " if name in TABLES else "{") in done.stdout
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from genenv.simulator.schema_sampling import sample_json
 from genenv.types import JsonObject
 
 
@@ -37,8 +38,8 @@ def written_under() -> Callable[[JsonObject, JsonObject], bool]:
 
 @pytest.fixture(scope="session")
 def draw() -> Callable[[JsonObject, random.Random], Any]:
-    """`draw(schema, rng)`: a value that a schema allows, as the benchmark of the environments draws them."""
-    return runpy.run_path(str(Path(__file__).parents[2] / "bench" / "grammar_samples.py"))["draw"]
+    """`draw(schema, rng)`: a value that a schema allows."""
+    return sample_json
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 
 from genenv.chat.assistant import ChatMessage, Reply
 from genenv.evaluation import config
-from genenv.evaluation.base import Grade, Item, PlainBenchmark
+from genenv.evaluation.base import Benchmark, Grade, Item
 from genenv.evaluation.data import DataFolder
 from genenv.plugins import load
 from genenv.settings import Settings
@@ -27,7 +27,7 @@ class SumSettings(Settings, frozen=True):
     """Whether words beside the number are wrong."""
 
 
-class Sums(PlainBenchmark):
+class Sums(Benchmark):
     """Sums out of a JSONL file."""
 
     name = "sums"
@@ -94,7 +94,7 @@ class Scripted:
         return {"kind": "scripted"}
 
     def spending(self) -> JsonObject:
-        return {}
+        return {"cost": 0.1 * len(self.asked)}
 
 
 @pytest.fixture

@@ -121,8 +121,20 @@ def test_a_run_that_was_killed_continues_where_it_was(measure: Any, tmp_path: Pa
     path.write_text(path.read_text() + '{"id": "s5", "gro', encoding="utf-8")
     outcome = measure(resume=True)
     assert len(measure.last.asked) == 8
+    assert outcome.spending == {"cost": 1.3}, "five questions before it was killed, and eight after"
     assert outcome.figures[0].value == 1.0
     assert outcome.figures[0].items == 12
+
+
+def test_what_was_paid_counts_for_the_benchmark_for_which_it_was_paid(
+    measure: Any, sums_data: Path, tmp_path: Path
+) -> None:
+    """`eval all` has one assistant for all of them, which has answered others already."""
+    measure()
+    asked = Request(names=["sums"], policy="p", data=sums_data, out=tmp_path / "other.jsonl")
+    (other,) = evaluate(asked, load_evaluation_config(()), Silent())
+    assert len(measure.last.asked) == 24
+    assert other.spending == {"cost": 1.2}
 
 
 def test_a_smaller_limit_on_resume_loses_no_record(measure: Any, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from genenv.config.run import parse_config
 from genenv.config.variants import with_variant
 from genenv.environments import environment_config
 from genenv.errors import UsageError, spelled
-from genenv.evaluation.base import Benchmark, Grade, Item, PlainBenchmark
+from genenv.evaluation.base import Benchmark, Grade, Item
 from genenv.evaluation.config import BENCHMARKS, OTHERS, benchmark_class, load_evaluation_config
 from genenv.evaluation.data import DataFolder
 from genenv.types import Json
@@ -40,7 +40,7 @@ def test_all_are_the_five_benchmarks_of_the_field() -> None:
 
 
 def test_items_that_do_not_fit_count_as_0_in_every_measure() -> None:
-    class Plain(PlainBenchmark):
+    class Plain(Benchmark):
         def load(self, data: DataFolder, split: str) -> Sequence[Item]:
             raise NotImplementedError
 
@@ -51,7 +51,7 @@ def test_items_that_do_not_fit_count_as_0_in_every_measure() -> None:
             raise NotImplementedError
 
     with pytest.raises(TypeError, match="abstract"):
-        PlainBenchmark()  # type: ignore[abstract]
+        Benchmark()  # type: ignore[abstract]
     plain = Plain()
     items = [Item(id=str(n), groups={}, data=None) for n in range(4)]
     right = Grade(score=1.0, explanation="", measures={"f1": 1.0})

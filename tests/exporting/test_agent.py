@@ -13,8 +13,9 @@ import torch
 import transformers
 
 from genenv.backends.local.loading import load_tokenizer
+from genenv.config.run import load_config
 from genenv.errors import DataError, UsageError
-from genenv.exporting.agent import Exported, Wanted
+from genenv.exporting.agent import Exported, Wanted, offers_tools
 from genenv.exporting.agent import export as export_agent
 from genenv.exporting.exporters import Form
 from trained import agents_logprobs, logprobs, trained_run
@@ -80,6 +81,24 @@ def test_older_readers_find_how_positions_are_rotated(tiny: Any, toy: Any, tmp_p
     model, tokenizer = loaded(tmp_path / "out")
     ids = tokenizer.encode(TEXT)
     torch.testing.assert_close(logprobs(model, ids), agents_logprobs(run, 1, ids), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "offered"),
+    [
+        (["style='native'"], True),
+        (["style='json'"], False),
+        (["name='dataset'"], False),
+        (["name='dataset'", "tools='shop.py'"], True),
+        (["name='dataset'", "tools='shop.py'", "style='json'"], False),
+        (["name='openenv:http://127.0.0.1:9'"], False),
+        (["name='mixture'", "members={a={name='dataset'}, b={name='programs'}}"], False),
+        (["name='mixture'", "members={a={name='tool_calling', style='native'}, b={name='programs'}}"], True),
+    ],
+)
+def test_settings_say_whether_the_chat_template_offers_tools(settings: list[str], offered: bool) -> None:
+    config = load_config(None, [f"environment.{one}" for one in settings])
+    assert offers_tools(config.environment.settings) == offered
 
 
 def test_rounds_are_told_apart_and_the_last_is_taken(runs: dict[str, Path], tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.records import RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.tools.tool_calling.environment import ToolCalling, ToolCallingConfig
-from genenv.types import Group, Message, StopReason, Task, Trace
+from genenv.types import Group, Lineage, Message, Origin, Seed, StopReason, Task, Trace
 from typed import refused, succeeds
 from viewer_runs import HOSTILE, write_run
 
@@ -148,20 +150,23 @@ def calling(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for task in base_tasks(env, list(seeds.values())[:12], seed=0).values():
         if task.oracle[0].startswith("<tool_call>"):
             found.setdefault(read_calls(task.oracle[0])[1][0].name, task)
-    folder = RunFolder.create(
-        tmp_path_factory.mktemp("native") / "run",
-        '[environment]\nname = "tool_calling"\nstyle = "native"\n[policy]\nbackend = "scripted"\n',
-    )
     groups = [
         Group(task=task, traces=(_trace(task, "good", task.oracle[0]), _trace(task, "bad", "No.")))
         for task in list(found.values())[:2]
     ]
-    with PoolStore.open(folder.pool, create=False) as store:
-        store.put_base([seeds[str(one.task.lineage.seed_id)] for one in groups])
+    base = [seeds[str(one.task.lineage.seed_id)] for one in groups]
+    folder = tmp_path_factory.mktemp("native") / "run"
+    return _stored(folder, '[environment]\nname = "tool_calling"\nstyle = "native"\n', base, groups)
+
+
+def _stored(folder: Path, environment: str, base: Sequence[Seed], groups: Sequence[Group]) -> Path:
+    made = RunFolder.create(folder, f'{environment}[policy]\nbackend = "scripted"\n')
+    with PoolStore.open(made.pool, create=False) as store:
+        store.put_base(base)
         record = RoundRecord(number=0, metrics={}, state={}, batches=(), groups=groups, evaluations=())
-        with folder.committing(store, record):
+        with made.committing(store, record):
             pass
-    return folder.path
+    return made.path
 
 
 def _trace(task: Task, name: str, reply: str) -> Trace:
@@ -206,6 +211,50 @@ def test_openai_gets_tools_calls_and_their_results(calling: Path, tmp_path: Path
 @pytest.mark.long
 def test_verl_gets_no_imitation_file_if_tools_were_offered(calling: Path, tmp_path: Path) -> None:
     assert exported(calling, "verl", tmp_path / "out") == {"train.parquet": 2}
+
+
+BUY = {"type": "function", "function": {"name": "buy", "parameters": {"type": "object", "properties": {}}}}
+CALL = '<tool_call>\n{"name": "buy", "arguments": {}}\n</tool_call>'
+
+
+def solved(folder: Path, environment: str, reply: str, **payload: Any) -> Path:
+    """A run with a solved task of an environment."""
+    seed = Seed(id="one", environment="x", spec={}, skills=("x",))
+    task = Task(
+        **{"id": "t", "environment": "x", "skills": ("x",), "spec": {}, "payload": payload, "oracle": ()},
+        messages=(Message(role="user", content="Buy a pear."),),
+        lineage=Lineage(origin=Origin.SEED, seed_id="one"),
+    )
+    trace = replace(_trace(task, "good", reply), success=True, reward=1.0)
+    return _stored(folder, environment, [seed], [Group(task=task, traces=(trace,))])
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        'name = "openenv:http://127.0.0.1:9"\n',
+        'name = "verifiers:shop"\n',
+        'name = "mixture"\nmembers = {a = {name = "openenv:http://127.0.0.1:9"}, b = {name = "programs"}}\n',
+    ],
+)
+def test_tools_of_another_library_are_those_of_the_task(tmp_path: Path, environment: str) -> None:
+    """No server has to run."""
+    run = solved(tmp_path / "run", f"[environment]\n{environment}", CALL, tools=[BUY])
+    exported(run, "openai", tmp_path / "openai")
+    row = json.loads((tmp_path / "openai" / "train.jsonl").read_text())
+    assert row["tools"] == [BUY]
+    assert row["messages"][1]["tool_calls"][0]["function"] == {"name": "buy", "arguments": "{}"}
+    assert exported(run, "verl", tmp_path / "verl") == {"train.parquet": 1}
+    described = solved(tmp_path / "described", f"[environment]\n{environment}", CALL, tools=[])
+    assert exported(described, "verl", tmp_path / "described_verl") == {"train.parquet": 1, "sft.parquet": 1}
+
+
+def test_a_dataset_without_tools_has_none_to_offer(tmp_path: Path) -> None:
+    config = '[environment]\nname = "dataset"\nstyle = "native"\n'
+    run = solved(tmp_path / "run", config, "It is 4.")
+    assert exported(run, "verl", tmp_path / "verl") == {"train.parquet": 1, "sft.parquet": 1}
+    assert exported(run, "trl", tmp_path / "trl") == {"grpo/train.jsonl": 1, "sft/train.jsonl": 1}
+    assert "tools" not in json.loads((tmp_path / "trl" / "sft" / "train.jsonl").read_text())
 
 
 @pytest.mark.long

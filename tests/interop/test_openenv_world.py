@@ -160,6 +160,44 @@ def test_attempts_wait_where_a_server_has_room_for_one(server: OpenEnvServer) ->
     assert "has no room for another session beside the 1 open" in other.problem
 
 
+def test_waiting_for_a_session_is_not_the_environments_time(server: OpenEnvServer) -> None:
+    server.room, server.pause_s = 1, 0.05
+    env = opened(server)
+    policy = ScriptedSampler(lambda prompt, rng: "seven", context_tokens=10_000)
+    sampling = Sampling(temperature=1.0, max_new_tokens=50, timeout_s=0.5, seed=1)
+    (group,) = asyncio.run(roll_out(env, policy, [first(env)], rollouts=6, sampling=sampling))
+    assert {trace.stop_reason for trace in group.traces} == {StopReason.DONE}, "0.2 s each, one after another"
+
+
+def test_steps_of_rollouts_overlap(server: OpenEnvServer) -> None:
+    env = opened(server, step_s=2.0)
+    task, both = first(env), threading.Barrier(2, timeout=5)
+
+    def say(message: Any) -> None:
+        if message["type"] == "step":
+            both.wait()
+
+    server.say = say
+    policy = ScriptedSampler(lambda prompt, rng: "seven", context_tokens=10_000)
+    sampling = Sampling(temperature=1.0, max_new_tokens=50, timeout_s=20.0, seed=1)
+    (group,) = asyncio.run(roll_out(env, policy, [task], rollouts=2, sampling=sampling))
+    assert {trace.stop_reason for trace in group.traces} == {StopReason.DONE}, "each waits for the other"
+
+
+def test_a_rollout_that_ran_out_of_time_frees_its_session(server: OpenEnvServer) -> None:
+    server.room = 1
+    env = opened(server)
+    task = first(env)
+    policy = ScriptedSampler(lambda prompt, rng: "seven", context_tokens=10_000)
+    for kind in ("reset", "step"):
+        server.say = lambda message, kind=kind: time.sleep(0.3) if message["type"] == kind else None
+        sampling = Sampling(temperature=1.0, max_new_tokens=50, timeout_s=0.1, seed=1)
+        (group,) = asyncio.run(roll_out(env, policy, [task], rollouts=2, sampling=sampling))
+        assert {trace.stop_reason for trace in group.traces} == {StopReason.TIMEOUT}
+        server.say = lambda message: None
+        assert played(env, task, solution(task)).verdict().success
+
+
 class Shop:
     """An environment of MCP tools."""
 

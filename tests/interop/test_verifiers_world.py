@@ -22,8 +22,9 @@ from genenv.environments import close_environment, environment_config, load_envi
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import RolloutError, UsageError
 from genenv.gate.gate import base_task
+from genenv.interop.imported.settings import VerifiersConfig
 from genenv.interop.imported.verifiers import Process, Verifiers
-from genenv.rollout.driver import Player, Sampling, roll_out_seats
+from genenv.rollout.driver import Player, Sampling, roll_out, roll_out_seats
 from genenv.types import Group, Rejection, StopReason, Task
 from interop.conftest import opened
 from typed import refused, succeeds
@@ -284,6 +285,37 @@ def test_a_process_that_ends_later_fails_the_attempts_it_had(tmp_path: Path) -> 
         process.answer(name)
     assert process.begin("begin", {"given": {}, "row": 0}) == name + 1, "another one is started"
     process.close()
+
+
+WAITS_FOR_TWO = """
+import json, sys
+
+replied = []
+print(json.dumps({"ready": 1}), flush=True)
+for order in map(json.loads, sys.stdin):
+    asks = {"seat": "", "messages": [{"role": "user", "content": "Go."}], "tools": []}
+    answers = {"begin": [{"asks": asks}], "count": [{"count": 10}]}.get(order["op"], [])
+    replied += [order["id"]] * (order["op"] == "reply")
+    for answer in answers:
+        print(json.dumps({"id": order["id"], **answer}), flush=True)
+    while len(replied) == 2:
+        print(json.dumps({"id": replied.pop(0), "ended": {"seats": {"a": {"reward": 1, "parts": {}}}}}))
+        print(json.dumps({"id": replied.pop(0), "ended": {"seats": {"a": {"reward": 0, "parts": {}}}}}))
+        sys.stdout.flush()
+"""
+
+
+def test_replies_of_rollouts_overlap(tmp_path: Path) -> None:
+    file = tmp_path / "waits_for_two.py"
+    file.write_text(WAITS_FOR_TWO, encoding="utf-8")
+    settings = {"step_s": 3.0, "rows": 4, "held_out": 2}
+    env = Verifiers(VerifiersConfig().model_validate(settings), "t")
+    env.world = player(tmp_path, f"exec {sys.executable} {file}", limit_s=3.0)
+    sampling = Sampling(temperature=1.0, max_new_tokens=40, timeout_s=60, seed=1)
+    policy = ScriptedSampler(lambda prompt, rng: "yes")
+    (group,) = asyncio.run(roll_out(env, policy, [task_of(env, row=0)], rollouts=2, sampling=sampling))
+    assert sorted(trace.reward for trace in group.traces) == [0.0, 1.0], "each waits for the other's reply"
+    close_environment(env)
 
 
 # environments of several agents

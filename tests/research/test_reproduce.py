@@ -8,16 +8,27 @@ from pathlib import Path
 import pytest
 
 from genenv.config.run import load_config
+from genenv.evaluation.config import load_evaluation_config
 from genenv.research.reproduce import (
     PAPER_TABLE,
     PAPER_VALIDATION,
     markdown,
     tables,
 )
-from genenv.research.reproduction import ROWS, Reproduction, Result, Results, Row, collect, columns, rows_of
+from genenv.research.reproduction import (
+    ROWS,
+    Measured,
+    Reproduction,
+    Result,
+    Results,
+    Row,
+    collect,
+    columns,
+    rows_of,
+)
 from genenv.research.sweeps.page import along_rounds
 from genenv.research.sweeps.readings import MeasuredRun, Measurement
-from typed import refused, succeeds
+from typed import refused, run, succeeds
 
 CONFIG = Path(__file__).parents[2] / "configs" / "tiny-paper.toml"
 SMALL = (
@@ -139,6 +150,30 @@ def test_agents_are_measured_on_benchmarks_once_and_stand_in_a_table_of_their_ow
     for row in ("before training", "base"):
         assert re.search(rf"^\| {row} \| [\d.]+ \| [\d.]+ \| 1 \|$", text, re.MULTILINE)
     assert "on bfcl" in succeeds(*asked[:-1], 3, "--resume").stderr
+
+
+@pytest.mark.long
+def test_a_warm_up_that_fails_loses_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, rows = tmp_path / "out", rows_of(["base", "offline"], [4])
+    plan = Reproduction.begin(out, CONFIG, SMALL, rows=rows, seeds=[0, 1])
+    warm_up = list(plan.grids[0].warm_ups())[1].path
+    warm_up.parent.mkdir()
+    warm_up.write_text("in the way")
+    measured: list[list[tuple[str, int]]] = []
+
+    def measure(self: Reproduction, *_: object) -> None:
+        assert (out / "reproduce.md").is_file(), "written before a measurement that may fail"
+        measured.append([(name, seed) for name, seed, _ in self.agents()])
+
+    asked = Measured(["bfcl"], load_evaluation_config([]))
+    monkeypatch.setattr(Measured, "checked", lambda *_, **__: asked)
+    monkeypatch.setattr(Reproduction, "measure", measure)
+    more = ("--offline", 4, "--seeds", 2, "--benchmarks", "bfcl", "--resume")
+    found = run(*words(out, "base,offline", *more))
+    assert found.exit_code == 1
+    assert found.stderr.count("warm-up, seed 1 failed") == 1, "it is not tried twice"
+    assert "failed: warm-up, seed 1: " in found.stdout
+    assert measured == [[("before training", 0), ("base", 0), ("offline-4", 0)]]
 
 
 @pytest.mark.long

@@ -7,8 +7,6 @@ import html
 import json
 import re
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -64,6 +62,12 @@ def test_a_folder_of_one_run_is_served_as_that_run(runs: Path, serve: Any) -> No
     assert "seed-0" in text_of(reader.page("/"))
     reader.page(address("seed-0"))
     reader.page(address("hostile"), status=404)
+
+
+def test_a_run_in_a_hidden_folder_is_served_if_it_is_named_itself(tmp_path: Path, serve: Any) -> None:
+    reader = serve(write_run(tmp_path / ".demo", rounds=1).path)
+    assert ".demo" in text_of(reader.page("/"))
+    reader.page(address(".demo"))
 
 
 def test_the_page_of_a_run_has_its_curves_its_metrics_and_its_alarms(reader: Reader) -> None:
@@ -269,10 +273,6 @@ def test_trajectories_of_control_are_drawn(tmp_path: Path, serve: Any) -> None:
     assert page.count('role="img" aria-label="12 states') == 1
     page = reader.page(address("run", "task", id=trace.task_id))
     assert page.count('role="img" aria-label="3 states of a trajectory') == 2
-    script = Path(__file__).parents[2] / "bench" / "physics_picture.py"
-    words = ["--run", f"{tmp_path / 'run'}=a label", "--out", tmp_path / "physics.svg"]
-    subprocess.run([sys.executable, script, *words], check=True)
-    assert "a label" in (tmp_path / "physics.svg").read_text(encoding="utf-8")
 
 
 def crawled(reader: Reader, start: str) -> dict[str, str]:

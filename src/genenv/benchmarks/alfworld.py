@@ -35,7 +35,7 @@ from genenv.environments.household.engine import (
 )
 from genenv.environments.household.planning import plan_from
 from genenv.errors import ContextOverflow
-from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark, shares
+from genenv.evaluation.base import Benchmark, Grade, Graded, Item, shares
 from genenv.evaluation.data import DataFolder
 from genenv.settings import Settings
 from genenv.statistics import Figure, Part, weighted
@@ -501,7 +501,7 @@ def _possible(play: Play, settings: AlfWorldConfig) -> str:
 _FORMS: dict[str, type[Episodes] | type[Steps]] = {"episode": Episodes, "step": Steps}
 
 
-class AlfWorld(PlainBenchmark):
+class AlfWorld(Benchmark):
     """The ALFWorld benchmark; `form` selects whole games or single steps."""
 
     name: ClassVar[str] = "alfworld"

@@ -29,7 +29,7 @@ from genenv.chat.reasoning import without_thoughts
 from genenv.environments.multihop_qa.search import SearchIndex, require_search, word_f1
 from genenv.environments.multihop_qa.world import load_corpus
 from genenv.errors import ContextOverflow, DataError, UsageError
-from genenv.evaluation.base import Grade, Item, PlainBenchmark
+from genenv.evaluation.base import Benchmark, Grade, Item
 from genenv.evaluation.data import DataFolder, a_list
 from genenv.settings import Settings
 from genenv.types import Json, JsonObject
@@ -304,7 +304,7 @@ class Question:
     right: tuple[str, ...]
 
 
-class Bamboogle(PlainBenchmark):
+class Bamboogle(Benchmark):
     """The Bamboogle benchmark, with or without searches."""
 
     name: ClassVar[str] = "bamboogle"

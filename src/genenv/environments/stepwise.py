@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from contextvars import ContextVar
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 from genenv.environments.base import Environment, OutOfTurns, choices_of, failed, tools_of, verdict_of
@@ -22,13 +23,27 @@ It may then await replies only; any other waiting has to block."""
 T = TypeVar("T")
 
 
-async def blocking(work: Callable[[], T]) -> T:
+async def blocking(work: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
     """Return the result of work that blocks: in a thread, or here if the episode is run step by step.
 
+    The thread is a new one: waiting for a thread of a pool would count as the environment's time.
+
     Args:
-        work: the work.
+        work: the work. A cancelled call waits until it has ended, since it uses the rollout's resources.
+        undo: frees the result if the call was cancelled.
     """
-    return work() if STEPPED.get() else await asyncio.to_thread(work)
+    if STEPPED.get():
+        return work()
+    thread = ThreadPoolExecutor(1)
+    running = asyncio.get_running_loop().run_in_executor(thread, copy_context().run, work)
+    thread.shutdown(wait=False)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        if undo is not None and running.exception() is None:
+            undo(running.result())
+        raise
 
 
 class _Question:

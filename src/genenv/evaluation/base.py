@@ -6,7 +6,7 @@ grade depends only on item and answer, so stored answers can be graded again wit
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -54,20 +54,27 @@ class Grade:
 Graded = tuple[Item, Grade]
 
 
-class Benchmark(Protocol):
-    """A benchmark's items, rollouts and grades. Implemented in `genenv.benchmarks`, once per benchmark."""
+class Benchmark(ABC):
+    """A benchmark's items, rollouts and grades; subclasses are in `genenv.benchmarks`, one per benchmark.
+
+    Args:
+        settings: an instance of `config`; None: the defaults.
+    """
 
     name: ClassVar[str]
-    config: ClassVar[type[BaseModel]]
+    config: ClassVar[type[BaseModel]] = NoSettings
     """Class of its settings (`genenv.settings.Settings`); an instance is the constructor's argument."""
     prompt_version: ClassVar[str]
     """The version of the prompts; it must change whenever the prompts do."""
     splits: ClassVar[Mapping[str, str]]
     """A one-line description of each split by name. The first split is the default."""
-    max_tokens: int
+    max_tokens = 512
     """The token limit of a reply, unless the user sets another."""
+    headline: str = "accuracy"
+    """The name of the mean score."""
 
-    def __init__(self, settings: BaseModel | None = None) -> None: ...
+    def __init__(self, settings: BaseModel | None = None) -> None:
+        self.settings = settings or self.config()
 
     @classmethod
     def settled(cls, settings: BaseModel, policy: str) -> BaseModel:
@@ -85,11 +92,14 @@ class Benchmark(Protocol):
         Raises:
             DataError: a file is missing, changed or damaged; the message names file and line.
         """
-        ...
 
     def many_turns(self, item: Item) -> bool:
         """Return whether a rollout may have more than one turn. Default: it has one."""
         return False
+
+    def most_replies(self, item: Item) -> int | None:
+        """Return an upper bound on the replies in a rollout of the item, for progress; None: unknown."""
+        return None
 
     @abstractmethod
     async def attempt(self, item: Item, talk: Talk) -> Json:
@@ -100,21 +110,41 @@ class Benchmark(Protocol):
                 item.
             RolloutError: the model gave no answer.
         """
-        ...
 
     @abstractmethod
     def grade(self, item: Item, answer: Json) -> Grade:
         """Grade an answer. This is a pure function that never raises, whatever the model wrote."""
-        ...
 
     def unanswered(self, item: Item, reason: str) -> Grade:
         """Return the grade of an item that does not fit into the model's context window. Default: 0."""
         return Grade(score=0.0, explanation=reason)
 
-    @abstractmethod
     def figures(self, graded: Sequence[Graded]) -> list[Figure]:
-        """Return the benchmark's figures: the headline first, then those of its groups."""
-        ...
+        """Return the mean score over all items and per group, then the mean of every other measure.
+
+        An item that did not fit into the window has no measures and counts as 0.
+        """
+        name, scores = self.headline_of(graded), [grade.score for _, grade in graded]
+        clusters = clusters_of(item for item, _ in graded)
+        figures = [rate(name, scores, clusters=clusters)]
+        groups = [item.groups for item, _ in graded]
+        for key in dict.fromkeys(key for group in groups for key in group):
+            figures += by_group(
+                groups,
+                key,
+                lambda at, label: rate(
+                    name, [scores[i] for i in at], group=label, clusters=[clusters[i] for i in at]
+                ),
+            )
+        return [*figures, *self.further(graded)]
+
+    def headline_of(self, graded: Sequence[Graded]) -> str:
+        """Return the name of the mean score; overridden if it depends on the items."""
+        return self.headline
+
+    def further(self, graded: Sequence[Graded]) -> list[Figure]:
+        """Return the means of all measures, each as a rate."""
+        return shares(graded, dict.fromkeys(name for _, grade in graded for name in grade.measures))
 
     def describe(self) -> JsonObject:
         """Return all else that the figures depend on, e.g. the scorer's version, for the summary.
@@ -130,15 +160,6 @@ class Judged(Protocol):
 
     judge: Assistant | None
     """The judge, set before the first rollout; None: no judge."""
-
-
-@runtime_checkable
-class Bounded(Protocol):
-    """Implemented by multi-turn benchmarks with a known maximum of replies per item, to show progress."""
-
-    def most_replies(self, item: Item) -> int:
-        """Return an upper bound on the replies in one rollout of the item."""
-        ...
 
 
 @runtime_checkable
@@ -215,42 +236,3 @@ class HasLeaderboard(Protocol):
             The row, for the summary; and notes to print with the figures. Both may be empty.
         """
         ...
-
-
-class PlainBenchmark(Benchmark):
-    """A benchmark with defaults of `Benchmark` and usual figures; a subclass overrides what differs."""
-
-    config: ClassVar[type[BaseModel]] = NoSettings
-    max_tokens = 512
-    headline: str = "accuracy"
-    """The name of the mean score."""
-
-    def __init__(self, settings: BaseModel | None = None) -> None:
-        self.settings = settings or self.config()
-
-    def figures(self, graded: Sequence[Graded]) -> list[Figure]:
-        """Return the mean score over all items and per group, then the mean of every other measure.
-
-        An item that did not fit into the window has no measures and counts as 0.
-        """
-        name, scores = self.headline_of(graded), [grade.score for _, grade in graded]
-        clusters = clusters_of(item for item, _ in graded)
-        figures = [rate(name, scores, clusters=clusters)]
-        groups = [item.groups for item, _ in graded]
-        for key in dict.fromkeys(key for group in groups for key in group):
-            figures += by_group(
-                groups,
-                key,
-                lambda at, label: rate(
-                    name, [scores[i] for i in at], group=label, clusters=[clusters[i] for i in at]
-                ),
-            )
-        return [*figures, *self.further(graded)]
-
-    def headline_of(self, graded: Sequence[Graded]) -> str:
-        """Return the name of the mean score; overridden if it depends on the items."""
-        return self.headline
-
-    def further(self, graded: Sequence[Graded]) -> list[Figure]:
-        """Return the means of all measures, each as a rate."""
-        return shares(graded, dict.fromkeys(name for _, grade in graded for name in grade.measures))

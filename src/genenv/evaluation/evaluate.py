@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 
@@ -47,6 +47,9 @@ from genenv.texts import masked
 from genenv.types import JsonObject
 
 _LONGEST_NAME = 150
+
+_Costs = Mapping[str, float]
+"""What an assistant has spent, by kind (`Assistant.spending`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,12 +225,28 @@ def _measure(
         results.append(record)
         records[record.id] = record
 
-    began = time.monotonic()
+    began, others = time.monotonic(), cast(_Costs, model.spending())
+
+    def costs() -> dict[str, Any]:
+        """Return the cost of this benchmark, with that of the commands that this one goes on from."""
+        known: _Costs = begun.before.get("spending", {})
+        spent = cast(_Costs, model.spending())
+        return {
+            "seconds": round(float(begun.before.get("seconds", 0.0)) + time.monotonic() - began, 1),
+            "spending": {
+                key: round(known.get(key, 0) + value - others.get(key, 0), 6) for key, value in spent.items()
+            },
+        }
+
     before = Prerequisites(results.path, resume=bool(begun.before))
-    if asked:
-        before.hold(benchmark, model, asked, seed=seed, reporter=reporter)
-        with staged(reporter, f"{benchmark.name} ({prepared.split})", items=len(asked), unit="items"):
-            asyncio.run(Runner(benchmark, model, seed=seed, keep=keep).items(asked, done))
+    try:
+        if asked:
+            before.hold(benchmark, model, asked, seed=seed, reporter=reporter)
+            with staged(reporter, f"{benchmark.name} ({prepared.split})", items=len(asked), unit="items"):
+                asyncio.run(Runner(benchmark, model, seed=seed, keep=keep).items(asked, done))
+    except BaseException:
+        results.write_summary({**read_summary(results.summary), **costs()})
+        raise
     results.rewrite({**{item.id: records[item.id] for item in items}, **records}.values())
     pairs = graded(items, records)
     table, notes = leaderboard_of(benchmark, items, records, _prices(request, config))
@@ -236,8 +255,7 @@ def _measure(
         results=results,
         figures=benchmark.figures(pairs) if pairs else [],
         records=[records[item.id] for item in items],
-        seconds=float(begun.before.get("seconds", 0.0)) + time.monotonic() - began,
-        spending=model.spending(),
+        **costs(),
         of=prepared.of,
         notes=notes,
         leaderboard=table,

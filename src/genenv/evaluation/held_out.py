@@ -23,7 +23,7 @@ from genenv.environments import environment_seats, load_environment
 from genenv.environments.base import Environment, Episode, SeatView, choices_of, tools_of, verdict_of
 from genenv.environments.mixture import member_of
 from genenv.errors import ContextOverflow, UsageError
-from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
+from genenv.evaluation.base import Benchmark, Grade, Graded, Item
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.models import NamedPolicy, named_policy
 from genenv.rollout.driver import UNFINISHED, EpisodeOver, play
@@ -138,7 +138,7 @@ class HeldOutConfig(Settings, frozen=True):
         return self
 
 
-class HeldOut(PlainBenchmark):
+class HeldOut(Benchmark):
     """The held-out tasks of a run's environment, as a benchmark."""
 
     name: ClassVar[str] = "held-out"

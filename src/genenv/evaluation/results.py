@@ -312,7 +312,7 @@ class Outcome:
     seconds: float
     """Seconds spent on rollouts, summed over all completed runs of the command."""
     spending: JsonObject
-    """The endpoint's cost since the process started."""
+    """The endpoint's cost of this benchmark, summed over all commands that worked on the results."""
     of: int
     """The number of items in the split; `--limit` evaluates fewer."""
     notes: Sequence[str] = ()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from genenv.chat.assistant import Assistant, ChatMessage, Reply, Talk
 from genenv.errors import ContextOverflow, RolloutError
-from genenv.evaluation.base import Benchmark, Bounded, Grade, HasPrerequisites, Item
+from genenv.evaluation.base import Benchmark, Grade, HasPrerequisites, Item
 from genenv.evaluation.results import FAILED, GRADED, OVERFLOW, Record, Results, read_records
 from genenv.progress import Reporter, advance, staged
 from genenv.seeding import stream
@@ -120,8 +120,8 @@ class Runner:
 
         many = any(self._benchmark.many_turns(item) for item in items)
         self._count = self._replied if many else _uncounted
-        if many and isinstance(self._benchmark, Bounded):
-            self._most = {item.id: self._benchmark.most_replies(item) for item in items}
+        most = {item.id: self._benchmark.most_replies(item) for item in items} if many else {}
+        self._most = {name: found for name, found in most.items() if found is not None}
         self._workers = min(self._assistant.concurrency(many_turns=many), len(items))
         await asyncio.gather(*(work() for _ in range(self._workers)))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,18 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import BaseModel
 
 from genenv.backends.settings import EMBEDDED, TINY
 from genenv.cli.console import begin
 from genenv.config import __version__
 from genenv.config.run import RunConfig, load_config
-from genenv.environments import is_folder, shown_name
+from genenv.environments import environment_config, is_folder, shown_name
 from genenv.errors import DataError, UsageError, disk_is_full, first_line, unknown_name
 from genenv.evaluation.models import NamedPolicy, check_weights, named_policy
 from genenv.exporting.exporters import Export, Form, Served, Way, Written, exporter_named, ways
 from genenv.files import check_writable, filled
 from genenv.plugins import parts
 from genenv.runs.folder import RunFolder
+from genenv.runs.store.database import Database
 from genenv.runs.store.reader import first_messages, last_measured, read_last_round
 from genenv.texts import inert, json_line
 
@@ -117,7 +119,35 @@ class Source:
     @property
     def offers_tools(self) -> bool:
         """Whether the model's format offers the tools, so that messages do not describe them."""
-        return getattr(self.config.environment.settings, "style", "") == "native"
+        if offers_tools(self.config.environment.settings):
+            return True
+        with Database.peek(self.folder.pool) as store:
+            return holds_tools(store)
+
+
+def offers_tools(settings: BaseModel) -> bool:
+    """Return whether an environment's settings make the model's chat template offer its tools.
+
+    Environments of other libraries offer those that their tasks hold; see `holds_tools`.
+    """
+    members: Mapping[str, Mapping[str, object]] = getattr(settings, "members", {})
+    of_members = [
+        environment_config(str(table["name"])).model_validate(
+            {key: value for key, value in table.items() if key not in ("name", "share")}
+        )
+        for table in members.values()
+    ]
+    # A dataset has its tools by its setting `tools`; other environments with a style always have tools.
+    return any(
+        getattr(one, "style", "") == "native" and getattr(one, "tools", True)
+        for one in (settings, *of_members)
+    )
+
+
+def holds_tools(store: Database) -> bool:
+    """Return whether tasks of a run hold tools that the chat template offers, in OpenAI's form."""
+    first = "CASE WHEN json_valid(payload) THEN json_type(payload, '$.tools[0]') END"
+    return bool(store.rows(f"SELECT EXISTS (SELECT 1 FROM tasks WHERE {first} = 'object')")[0][0])  # noqa: S608
 
 
 def facts(source: Source, made: Written, today: str) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ Rows are read from the store one group at a time, in one state of the store.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,13 +18,14 @@ from genenv.chat.tool_calls import message_of
 from genenv.config.run import load_config
 from genenv.environments import close_environment, load_environment
 from genenv.environments.base import tools_of
+from genenv.exporting.agent import holds_tools, offers_tools
 from genenv.interop.exported import task_text
 from genenv.progress import advance
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.codec import from_text, messages_from_json, task_of
 from genenv.runs.store.database import Database
 from genenv.texts import clean, json_line
-from genenv.types import JsonObject, Message, Origin, StopReason, Task
+from genenv.types import Json, JsonObject, Message, Origin, StopReason, Task
 from genenv.untrusted.documents import read_toml
 
 Rows = Iterator[JsonObject]
@@ -128,16 +129,19 @@ class Source:
         named = settings.get("environment", settings.get("domain", {}))
         self.environment = str(named.get("name", "unknown"))
         self.model = str(settings.get("policy", {}).get("model", "unknown"))
-        self.native = named.get("style") == "native"
+        self._opens = bool({"style", "members"} & named.keys()) and offers_tools(
+            load_config(folder.config).environment.settings
+        )
+        self.native = self._opens or holds_tools(database)
         """Whether the chat template offered the tools, so that messages do not describe them."""
-        self.tools: Callable[[Task], list[JsonObject]] = lambda _: []
+        self.tools: Callable[[Task], list[JsonObject]] = _held_tools
         """Returns the tools of a task in OpenAI's form; none where messages describe them."""
         self._rounds = filters.first, filters.last
 
     @contextmanager
     def offering(self, folder: RunFolder) -> Generator[None]:
         """Open the run's environment in the block if it is needed to know which tools a task offers."""
-        if not self.native:
+        if not self._opens:
             yield
             return
         config = load_config(folder.config).environment
@@ -190,6 +194,11 @@ class Source:
                         for prompt, own in _by_prompt(map(_tried, found)).items():
                             seen = _cleaned(replace(task, messages=prompt or task.messages))
                             yield Tries(seen, round_, own)
+
+
+def _held_tools(task: Task) -> list[JsonObject]:
+    """Return the tools that a task of another library's environment holds."""
+    return [one for one in cast("Sequence[Json]", task.payload.get("tools", ())) if isinstance(one, Mapping)]
 
 
 def _origin(held_out: bool) -> str:

@@ -361,10 +361,10 @@ def reproduce(  # noqa: PLR0913 - a command has the options it has
         failed = plan.train(
             jobs=jobs, writer=writer, say=lambda line: typer.echo(masked(inert(line)), err=True)
         )
+        text = write_pages(collect(plan, asked), out)  # before a measurement, which may fail
         if asked is not None:
             plan.measure(asked, ConsoleReporter())
-    results = collect(plan, asked)
-    text = write_pages(results, out)
+            text = write_pages(collect(plan, asked), out)
     typer.echo(inert(text))
     for name, why in failed.items():
         typer.echo(masked(inert(f"failed: {name}: {why}")))

@@ -27,9 +27,9 @@ from genenv.evaluation.config import OTHERS, EvaluationConfig, load_evaluation_c
 from genenv.evaluation.evaluate import Request, evaluate, read_files
 from genenv.evaluation.results import SUMMARY, figures_of, read_summary
 from genenv.progress import Reporter
-from genenv.research.sweeps.grid import Grid, rounds_done
+from genenv.research.sweeps.grid import Grid
 from genenv.research.sweeps.readings import MeasuredRun, Measurement, read_all
-from genenv.research.sweeps.sweep import play, warm_up
+from genenv.research.sweeps.sweep import Outcome, is_done, play, warm_up
 from genenv.statistics import Figure
 
 OFFLINE = "offline"
@@ -231,22 +231,23 @@ class Reproduction:
         """Train all rows; return the last line of output of each run that failed, by its name."""
         failed: dict[str, str] = {}
         sizes = [int(row.variant.partition(f"{_FILE_TASKS}=")[2] or 0) for row in self.rows.values()]
+        first = next(self.grids[0].warm_ups())
         for grid in self.grids:
             failed |= warm_up(grid, jobs=jobs, say=say).failed
-            if max(sizes) and not self.offline.exists() and not failed:
-                self._write(grid, max(sizes), writer)
-            failed |= play(grid, jobs=jobs, say=say).failed
+            if max(sizes) and not self.offline.exists() and is_done(first, Outcome()):
+                self._write(first.path, max(sizes), writer)
+            failed |= play(grid, jobs=jobs, say=say, warmed=True).failed
         return failed
 
     def agents(self) -> Iterator[tuple[str, int, Path]]:
         """Yield (row, seed, run) of each agent that is there, first those before training (row `BEFORE`)."""
         by_variant = {row.variant: name for name, row in self.rows.items()}
         for cell in self.grids[0].warm_ups():
-            yield BEFORE, cell.seed, cell.path
+            if is_done(cell, Outcome()):
+                yield BEFORE, cell.seed, cell.path
         for grid in self.grids:
             for cell in grid.cells():
-                done = rounds_done(cell) if cell.variant in by_variant else None
-                if done is not None and done[0] >= done[1]:
+                if cell.variant in by_variant and is_done(cell, Outcome()):
                     yield by_variant[cell.variant], cell.seed, cell.path
 
     def measure(self, asked: Measured, reporter: Reporter) -> None:
@@ -271,9 +272,8 @@ class Reproduction:
         """Return the folder with an agent's results on benchmarks."""
         return self.path / "benchmarks" / row.replace(" ", "-") / f"seed-{seed}"
 
-    def _write(self, grid: Grid, n: int, writer: str) -> None:
+    def _write(self, origin: Path, n: int, writer: str) -> None:
         """Let a model write the tasks of the offline rows: an endpoint, or the warmed-up simulator."""
-        origin = next(grid.warm_ups()).path
         endpoint = ["simulator.source=endpoint", f"simulator.address={writer}"] if writer else []
         generate(n=n, run=origin, out=self.offline, overrides=['simulator.writes="spec"', *endpoint])
 

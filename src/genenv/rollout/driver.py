@@ -6,8 +6,11 @@ A failed episode becomes a trace with a stop reason. Any other exception propaga
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -81,6 +84,20 @@ class _Clock:
         self._left_s = self._end_s - self._now()
         return self._left_s
 
+    @contextlib.contextmanager
+    def stopped(self) -> Generator[None]:
+        """Stop the clock in this context.
+
+        Raises:
+            TimeoutError: no time is left. An environment that never awaits gives the clock no chance to ring.
+        """
+        if self.stop() <= 0:
+            raise TimeoutError
+        try:
+            yield
+        finally:
+            self.start()
+
     def _now(self) -> float:
         return self._loop.time() - blocked_s()
 
@@ -90,6 +107,19 @@ class _Clock:
             self._timer = self._loop.call_later(left_s, self._ring)
         else:
             self.timeout.reschedule(self._loop.time())
+
+
+_CLOCK: ContextVar[_Clock] = ContextVar("genenv_clock")
+
+
+def not_counted() -> AbstractContextManager[None]:
+    """Stop the clock of the current rollout, if there is one, while its environment waits for other rollouts.
+
+    Raises:
+        TimeoutError: the environment has no time left; raised on entering the context.
+    """
+    clock = _CLOCK.get(None)
+    return contextlib.nullcontext() if clock is None else clock.stopped()
 
 
 @dataclass(slots=True)
@@ -214,7 +244,7 @@ async def play(begin: Callable[[], Episode], ask: Ask, *, timeout_s: float) -> S
     Args:
         begin: makes the episode.
         ask: the agent's replies; may raise `EpisodeOver`.
-        timeout_s: of the environment alone: the time that `ask` takes does not count.
+        timeout_s: of the environment alone: the time of `ask` and that in `not_counted` do not count.
 
     Raises:
         OutOfTime: the environment took longer.
@@ -223,13 +253,10 @@ async def play(begin: Callable[[], Episode], ask: Ask, *, timeout_s: float) -> S
     clock = _Clock(timeout_s)
 
     async def timed(messages: Sequence[Message]) -> str:
-        if clock.stop() <= 0:  # an environment that never awaits gives the clock no chance to ring
-            raise TimeoutError
-        try:
+        with clock.stopped():
             return await ask(messages)
-        finally:
-            clock.start()
 
+    before = _CLOCK.set(clock)
     try:
         async with clock.timeout:
             clock.start()
@@ -243,6 +270,8 @@ async def play(begin: Callable[[], Episode], ask: Ask, *, timeout_s: float) -> S
                 clock.stop()
     except TimeoutError as error:
         raise OutOfTime(f"the environment took longer than {timeout_s:g} s") from error
+    finally:
+        _CLOCK.reset(before)
     return StopReason.DONE
 
 

@@ -231,10 +231,9 @@ class Runs:
         Raises:
             NotFound: there is no such run.
         """
-        parts = name.split("/")
-        known = self._only is None or name == self._only
-        path = self.root
-        if known and len(parts) <= _DEEPEST and all(map(_is_plain, parts)):
+        parts, path = name.split("/"), self.root
+        plain = len(parts) <= _DEEPEST and all(map(_is_plain, parts))
+        if plain if self._only is None else name == self._only:
             for part in parts:
                 path = path / part
                 if not is_kind(path, stat.S_ISDIR):

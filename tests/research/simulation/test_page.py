@@ -21,7 +21,7 @@ RUN = CliRunner()
 
 def test_the_command_prints_a_table_and_fills_a_folder(tmp_path: Path) -> None:
     out = tmp_path / "new" / "folder"
-    options = ["--arms", "random, oracle,state", "--seeds", "5", "--rounds", "3", "--jobs", "1"]
+    options = ["--arms", "random, oracle,state", "--seeds", "5-9", "--rounds", "3", "--jobs", "1"]
     done = RUN.invoke(app, ["lab", *options, "--out", str(out)])
     assert done.exit_code == 0, done.output
     lines = [line.split()[0] for line in done.stdout.splitlines() if line.strip()]
@@ -30,6 +30,8 @@ def test_the_command_prints_a_table_and_fills_a_folder(tmp_path: Path) -> None:
     assert sorted(order) == ["oracle", "random", "state"]
     assert "3 arms x 5 seeds x 3 rounds of 256 attempts" in done.stdout
     assert sorted(path.name for path in out.iterdir()) == ["curves.csv", "lab.html", "lives.csv"]
+    lives = (out / "lives.csv").read_text(encoding="utf-8").splitlines()
+    assert [line.split(",")[0] for line in lives] == ["seed", "5", "6", "7", "8", "9"]
 
 
 @pytest.mark.long

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from statistics import fmean
 
@@ -34,7 +31,6 @@ from genenv.statistics import difference
 from typed import refused, succeeds
 
 CONFIGS = Path(__file__).parents[3] / "configs"
-BENCH = CONFIGS.parent / "bench"
 SMALL = [
     *("--set", "policy.backend=scripted", "--set", "run.rounds=2", "--set", "run.eval_tasks=12"),
     *("--set", "run.eval_every=1", "--set", "simulator.contexts=2", "--set", "simulator.variations=2"),
@@ -187,27 +183,6 @@ def test_few_tasks_are_named_where_no_number_of_seeds_is_enough() -> None:
     contrast = BudgetContrast("a", "b", apart, apart.p, AT_THE_END, 1.0, (0.5, 0.4), True)
     (line,) = findings(Comparison("e", {}, [contrast], []))
     assert "no number of seeds would show it on these 4 held-out tasks" in line
-
-
-@pytest.mark.long
-def test_the_picture_of_a_results_page_is_drawn_from_a_sweep(sweep: Path, tmp_path: Path) -> None:
-    arms = ["--arm", "variation=random variations", "--arm", "base=base tasks"]
-    command = [sys.executable, BENCH / "contrast_picture.py", sweep, *arms, "--out", tmp_path / "out.svg"]
-    subprocess.run(command, check=True)
-    drawn = (tmp_path / "out.svg").read_text()
-    assert "<!-- random variations (3 seeds) -->" in drawn
-    assert "thousand attempts" in drawn
-
-
-@pytest.mark.long
-def test_the_picture_of_rare_tasks_is_drawn_from_sweeps(sweep: Path, tmp_path: Path) -> None:
-    arms = ["--arm", "base=base tasks", "--arm", "variation=random variations"]
-    out = ["--uniform", "variation", "--rare", "tasks/mixed", "--out", tmp_path / "out.svg"]
-    command = [sys.executable, BENCH / "rarity_picture.py", sweep, *arms, *out]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    said = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(one["arm"], one["seeds"]) for one in said] == [("base", 3)]
-    assert "<!-- random variations -->" in (tmp_path / "out.svg").read_text()
 
 
 @pytest.mark.long

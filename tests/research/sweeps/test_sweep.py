@@ -66,6 +66,11 @@ def test_a_run_that_fails_ends_no_other_and_is_tried_again(tmp_path: Path) -> No
     Grid.begin(tmp_path / "plan", CONFIG, SMALL[1::2], variants=["base", "variation"], seeds=[0])
     for file in ("sweep.json", "config.toml"):
         shutil.copy(tmp_path / "plan" / file, out)
+    (out / "base" / "seed-0.log").mkdir()
+    unheard = run(*words(out, seeds=1))
+    assert "1 of 2 runs are finished" in unheard.stdout
+    assert "failed: base, seed 0: it said nothing (exit code 1)" in unheard.stdout
+    (out / "base" / "seed-0.log").rmdir()
     (out / "base" / "seed-0").write_text("in the way")
     failed = run(*words(out, seeds=1))
     assert failed.exit_code == 1

@@ -70,7 +70,7 @@ from genenv.benchmarks.api_bank.questions import (
 from genenv.chat.assistant import Talk
 from genenv.chat.reasoning import without_thoughts
 from genenv.errors import UsageError
-from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
+from genenv.evaluation.base import Benchmark, Grade, Graded, Item
 from genenv.evaluation.data import DataFolder
 from genenv.settings import Settings
 from genenv.statistics import Figure, rate
@@ -437,7 +437,7 @@ class ApiBankConfig(Settings, frozen=True):
     """
 
 
-class ApiBank(PlainBenchmark):
+class ApiBank(Benchmark):
     """The API-Bank benchmark. `form` chooses prompts and rules; a split belongs to one form or to both."""
 
     name: ClassVar[str] = "api-bank"

@@ -31,7 +31,7 @@ from genenv.benchmarks.bfcl.single_turn import ask_question, grade_question
 from genenv.benchmarks.bfcl.worker import Stopped, worker
 from genenv.chat.assistant import Talk
 from genenv.errors import UsageError, unknown_name
-from genenv.evaluation.base import Answered, Grade, Graded, Item, PlainBenchmark, Prices
+from genenv.evaluation.base import Answered, Benchmark, Grade, Graded, Item, Prices
 from genenv.evaluation.data import DataFolder
 from genenv.settings import Settings
 from genenv.statistics import Figure
@@ -56,7 +56,7 @@ class BfclSettings(Settings, frozen=True):
     """The most replies with calls in a turn; one more ends the conversation."""
 
 
-class Bfcl(PlainBenchmark):
+class Bfcl(Benchmark):
     """The BFCL v4 benchmark, without web search and vector memory."""
 
     name: ClassVar[str] = "bfcl"

@@ -47,7 +47,7 @@ from genenv.benchmarks.travelplanner.two_stage import Searches
 from genenv.chat.assistant import Talk
 from genenv.environments.travel.constraints import COMMONSENSE, HARD, Score, score
 from genenv.environments.travel.query import FIELDS
-from genenv.evaluation.base import Grade, Graded, Item, PlainBenchmark
+from genenv.evaluation.base import Benchmark, Grade, Graded, Item
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.results import Record
 from genenv.settings import Settings
@@ -231,7 +231,7 @@ _LONGEST = 300
 _DIRECT_TOKENS, _THINKING_TOKENS = 2048, 4096
 
 
-class TravelPlanner(PlainBenchmark):
+class TravelPlanner(Benchmark):
     """The TravelPlanner benchmark. Its headline is the mean of the four constraint rates, as in GenEnv."""
 
     name: ClassVar[str] = "travelplanner"

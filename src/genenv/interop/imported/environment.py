@@ -24,6 +24,7 @@ from genenv.chat.tool_calls import UNREADABLE, read_calls
 from genenv.config.tables import merged
 from genenv.environments.base import Ask, Episode, Options, OutOfTurns, failed
 from genenv.environments.common import asked_for, at_random, closed_object, once, request, schema_of
+from genenv.environments.stepwise import blocking
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.settings import ImportedConfig
 from genenv.simulator.schema_sampling import sample_json
@@ -285,8 +286,20 @@ class ImportedEnvironment(ABC):
         """
 
     async def begin_when_free(self, start: Start) -> RemoteRollout:
-        """Start a rollout as soon as a session is free."""
-        return self.begin(start)
+        """Start a rollout in a worker thread, as soon as a session is free."""
+        return await blocking(lambda: self.begin(start), lambda begun: begun.close())
+
+    def check_opening(self, task: Task, rollout: RemoteRollout) -> None:
+        """Check that a rollout began with the messages of its task.
+
+        Raises:
+            RolloutError: it began differently.
+        """
+        if self.opening(rollout) != task.messages:
+            raise RolloutError(
+                "The environment began otherwise than before, though it was given the same; tasks must "
+                "begin alike whenever they are attempted."
+            )
 
     @property
     def about(self) -> str:
@@ -518,15 +531,11 @@ class ImportedEpisode:
         replies = [await ask(task.messages)]
         rollout = self._rollout = await env.begin_when_free(start_of(task))
         try:
-            if env.opening(rollout) != task.messages:
-                raise RolloutError(
-                    "The environment began otherwise than before, though it was given the same; tasks must "
-                    "begin alike whenever they are attempted."
-                )
-            rollout.reply(replies[0])
+            env.check_opening(task, rollout)
+            await blocking(lambda: rollout.reply(replies[0]))
             while not rollout.done and len(replies) < self.max_turns:
                 replies.append(await ask(rollout.messages))
-                rollout.reply(replies[-1])
+                await blocking(lambda: rollout.reply(replies[-1]))
             env.keep_verdict(task, replies, env.verdict(rollout))
         finally:
             rollout.close()

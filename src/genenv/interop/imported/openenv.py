@@ -9,16 +9,17 @@ tool calls (servers that `genenv export-env` wrote), MCP tools, a single field, 
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, ClassVar, cast, get_args
 
 from pydantic import BaseModel
 
 from genenv.chat.tool_calls import read_calls
+from genenv.environments.stepwise import blocking
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.environment import (
     HELD_OUT_SEED,
@@ -32,7 +33,7 @@ from genenv.interop.imported.environment import (
     words_and_calls,
 )
 from genenv.interop.imported.settings import OpenEnvConfig
-from genenv.interop.imported.wire import Answer, Refused, Server, Session
+from genenv.interop.imported.wire import Answer, NoRoom, Refused, Server, Session
 from genenv.texts import inert
 from genenv.types import Json, JsonObject, Message, Role
 from genenv.untrusted.schemas import BadSchema, plain_schema
@@ -214,7 +215,7 @@ class OpenEnv(ImportedEnvironment):
             address, sessions=chosen.sessions, connect_s=chosen.connect_s, step_s=chosen.step_s
         )
 
-    @cached_property
+    @functools.cached_property
     def actions(self) -> Actions:
         """Return the converter from replies to this server's actions.
 
@@ -234,7 +235,7 @@ class OpenEnv(ImportedEnvironment):
         """See `ImportedEnvironment`."""
         return self._about
 
-    @cached_property
+    @functools.cached_property
     def _about(self) -> str:
         """Return the server's description of itself, at most 500 characters, or ""."""
         try:
@@ -243,13 +244,14 @@ class OpenEnv(ImportedEnvironment):
             return ""
         return inert(str(said))[:500] if isinstance(said, str) else ""
 
-    @cached_property
+    @functools.cached_property
     def tools(self) -> list[JsonObject]:
         """Return the tools of a server of MCP tools; for other servers, an empty list."""
         if not isinstance(self.actions, Calls):
             return []
         session = self.world.take()
         try:
+            self.world.connect(session)
             found = session.step({"type": "list_tools"}).observation.get("tools")
         except (Refused, RolloutError) as error:
             raise UsageError(f"{self.world.shown} does not say which tools it has: {error}") from error
@@ -267,20 +269,27 @@ class OpenEnv(ImportedEnvironment):
     async def begin_when_free(self, start: Start) -> RemoteRollout:
         """See `ImportedEnvironment`."""
         self.tools  # noqa: B018 - as above
-        while (found := self._begun(start, await self.world.wait())) is None:
-            pass
+        found = None
+        while found is None:
+            begin = functools.partial(self._begun, start, await self.world.wait())
+            found = await blocking(begin, lambda begun: begun and begun.close())
         return found
 
     def _begun(self, start: Start, session: Session) -> RemoteRollout | None:
-        """Start a rollout in a session; return None if the session was used before and has broken since."""
-        again, session.used = session.used, True
+        """Start a rollout in a session; return None if another session has to be taken.
+
+        The server allows no further one, or the session was used before and has broken since.
+        """
         numbered: JsonObject = {} if start.number is None else {"seed": start.number}
+        again = False
         try:
+            self.world.connect(session)
+            again, session.used = session.used, True
             answer = session.reset({**start.given, **numbered})
             return OpenEnvRollout(self, session, answer)
-        except RolloutError:
+        except RolloutError as error:
             self.world.give_back(session)
-            if again and session.broken:
+            if isinstance(error, NoRoom) or (again and session.broken):
                 return None
             raise
         except BaseException:

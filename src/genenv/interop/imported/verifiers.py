@@ -8,6 +8,7 @@ the taskset. The roles of an environment of several agents are seats, if `enviro
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -18,16 +19,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import weakref
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, ClassVar, cast, get_args
 
 from pydantic import BaseModel
 
 from genenv.environments.base import Ask, Episode, OutOfTurns, SeatedEpisode
+from genenv.environments.stepwise import blocking
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.environment import (
     ImportedEnvironment,
@@ -43,6 +43,8 @@ from genenv.texts import inert
 from genenv.types import JsonObject, Message, Role, Task, Verdict
 
 _WITHIN = Path(__file__).with_name("within")
+_READY = 0
+"""In place of a rollout's id, the message that the process is ready."""
 _START_S = 600.0
 """Seconds that importing verifiers and a taskset may take."""
 
@@ -61,11 +63,9 @@ class Process:
         self.shown = str(start["taskset"])
         self._process: subprocess.Popen[str] | None = None
         self._log: IO[str] | None = None
-        self._came: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self._answers: dict[int, list[dict[str, Any]]] = {}
+        self._lock, self._writing = threading.Lock(), threading.Lock()
+        self._answers = _Answers()
         self._last = 0
-        self._lost: set[int] = set()
-        self._open: set[int] = set()
 
     def begin(self, what: str, order: JsonObject) -> int:
         """Give an order that is answered, such as `begin` for a rollout, and return its id.
@@ -73,12 +73,14 @@ class Process:
         Raises:
             UsageError: the process cannot be started.
         """
-        if self._process is None:
-            self._start()
-        self._last += 1
-        self._open.add(self._last)
-        self.tell({"op": what, "id": self._last, **order})
-        return self._last
+        with self._lock:
+            if self._process is None:
+                self._start()
+            self._last += 1
+            name = self._last
+            self._answers.expect(name)
+        self.tell({"op": what, "id": name, **order})
+        return name
 
     def count(self, given: JsonObject, most: int) -> int:
         """Return the number of rows of the taskset, at most `most`.
@@ -92,18 +94,22 @@ class Process:
         except RolloutError as error:
             raise UsageError(f"the taskset {self.shown} cannot be read: {error}") from error
         finally:
-            self._open.discard(name)
+            self._answers.of.pop(name, None)
         if "refused" in answer:
             raise UsageError(f"the taskset {self.shown}: {inert(str(answer['refused']))}")
         return int(answer["count"])
 
     def tell(self, order: Mapping[str, Any]) -> None:
         """Send an order; if the process has ended, the next `answer` raises."""
-        if self._process is None or self._process.stdin is None:
-            return
-        with contextlib.suppress(OSError):
-            self._process.stdin.write(json.dumps(order) + "\n")
-            self._process.stdin.flush()
+        process = self._process
+        if process is not None:
+            self._write(process, order)
+
+    def _write(self, process: subprocess.Popen[str], order: Mapping[str, Any]) -> None:
+        assert process.stdin is not None  # noqa: S101 - it is a pipe
+        with self._writing, contextlib.suppress(OSError, ValueError):  # its input may be closed
+            process.stdin.write(json.dumps(order) + "\n")
+            process.stdin.flush()
 
     def answer(self, name: int) -> dict[str, Any]:
         """Return the next message about a rollout.
@@ -111,31 +117,23 @@ class Process:
         Raises:
             RolloutError: no message comes in time, or the process has ended.
         """
-        until = time.monotonic() + self._limit_s
-        while True:
-            if waiting := self._answers.pop(name, None):
-                first, *others = waiting
-                if others:
-                    self._answers[name] = others
-                return first
-            if name in self._lost:
-                raise RolloutError(f"The environment's process has ended{self._last_words()}.")
-            try:
-                came = self._came.get(timeout=max(0.0, until - time.monotonic()))
-            except queue.Empty:
-                raise RolloutError(
-                    f"The environment took longer than {self._limit_s:g} s (environment.step_s)."
-                ) from None
-            if came is None:
-                self._lost |= self._open
+        waiting = self._answers.of.get(name)
+        try:
+            found = None if waiting is None else waiting.get(timeout=self._limit_s)
+        except queue.Empty:
+            raise RolloutError(
+                f"The environment took longer than {self._limit_s:g} s (environment.step_s)."
+            ) from None
+        if found is not None:
+            return found
+        with self._lock:
+            if name in self._answers.of:  # no other process was started since
                 self.close()
-            else:
-                self._answers.setdefault(int(came["id"]), []).append(came)
+            raise RolloutError(f"The environment's process has ended{self._last_words()}.")
 
     def end(self, name: int) -> None:
         """Abort a rollout."""
-        self._open.discard(name)
-        self._answers.pop(name, None)
+        self._answers.of.pop(name, None)
         self.tell({"op": "end", "id": name})
 
     def close(self) -> None:
@@ -157,7 +155,7 @@ class Process:
         self._log = log
         path = str(self._order["path"])
         paths = [str(_WITHIN), *([path] if path else []), *filter(None, [os.environ.get("PYTHONPATH")])]
-        process = self._process = subprocess.Popen(  # noqa: S603 - the Python that the user named
+        process = subprocess.Popen(  # noqa: S603 - the Python that the user named
             [python, "-m", "genenv_player"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -169,19 +167,21 @@ class Process:
         )
         weakref.finalize(self, _ended, process)
         weakref.finalize(self, log.close)
-        self._came = queue.Queue()
-        threading.Thread(target=_listen, args=(process.stdout, self._came), daemon=True).start()
-        self.tell(self._order)
+        answers = self._answers = _Answers()
+        ready = answers.expect(_READY)
+        threading.Thread(target=_listen, args=(process.stdout, answers), daemon=True).start()
+        self._write(process, self._order)
         try:
-            first = self._came.get(timeout=_START_S)
+            first = ready.get(timeout=_START_S)
         except queue.Empty:
             first = {"refused": f"verifiers and the taskset take longer than {_START_S:g} s to load"}
         if first is None or "ready" not in first:
-            self.close()
+            _ended(process)
             said = (
                 f"the process has ended{self._last_words()}" if first is None else str(first.get("refused"))
             )
             raise UsageError(f"verifiers:{self.shown} cannot be played: {inert(said)}")
+        self._process = process
 
     def _last_words(self) -> str:
         """Return the last line of the process's log after ": ", or ""."""
@@ -192,12 +192,35 @@ class Process:
         return f": {inert(lines[-1].strip()[:300])}" if lines else ""
 
 
-def _listen(output: IO[str], came: queue.Queue[dict[str, Any] | None]) -> None:
-    """Put each message of the process into a queue, then None when its output ends."""
+class _Answers:
+    """The messages of one process by rollout; None after the last one, when the process has ended."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, queue.Queue[dict[str, Any] | None]] = {}
+        self._over = False
+
+    def expect(self, name: int) -> queue.Queue[dict[str, Any] | None]:
+        """Return the queue of messages about a rollout, which is new."""
+        waiting = self.of[name] = queue.Queue()
+        if self._over:
+            waiting.put(None)
+        return waiting
+
+    def end(self) -> None:
+        """Tell all who wait that no message comes any more."""
+        self._over = True
+        for waiting in list(self.of.values()):
+            waiting.put(None)
+
+
+def _listen(output: IO[str], answers: _Answers) -> None:
+    """Pass each message of the process on to whoever waits for it, until its output ends."""
     with contextlib.suppress(ValueError, OSError):
         for line in output:
-            came.put(json.loads(line))
-    came.put(None)
+            message = json.loads(line)
+            if (waiting := answers.of.get(int(message.get("id", _READY)))) is not None:
+                waiting.put(message)
+    answers.end()
 
 
 def _ended(process: subprocess.Popen[str]) -> None:
@@ -263,7 +286,7 @@ class Verifiers(ImportedEnvironment):
         """The first held-out row: the first one, or that after the rows for training."""
         return 0 if self.chosen.given_held_out else self._rows
 
-    @cached_property
+    @functools.cached_property
     def _rows(self) -> int:
         """The number of rows for training, after counting the taskset's rows."""
         chosen = self.chosen
@@ -383,14 +406,11 @@ class _Roles(SeatedEpisode):
             RolloutError: the environment failed, or began otherwise than when the task was built.
             UsageError: a seat but the first one has tools that its chat template would have to offer.
         """
-        rollout = self._rollout = self._env.begin(start_of(self._task))
+        start = start_of(self._task)
+        rollout = self._rollout = await blocking(lambda: self._env.begin(start), VerifiersRollout.close)
         counts = dict.fromkeys(self.seats, 0)
         try:
-            if self._env.opening(rollout) != self._task.messages:
-                raise RolloutError(
-                    "The environment began otherwise than before, though it was given the same; tasks must "
-                    "begin alike whenever they are attempted."
-                )
+            self._env.check_opening(self._task, rollout)
             while not rollout.done:
                 seat, first = rollout.seat, counts[rollout.seat] == 0
                 if counts[seat] >= self.max_turns:
@@ -402,7 +422,7 @@ class _Roles(SeatedEpisode):
                     )
                 messages = self._env.opening(rollout) if first else rollout.messages
                 counts[seat] += 1
-                rollout.reply(await asks[seat](messages))
+                await blocking(functools.partial(rollout.reply, await asks[seat](messages)))
         finally:
             rollout.close()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -19,7 +20,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit
 
+from genenv.environments.stepwise import STEPPED
 from genenv.errors import GenenvError, RolloutError, UsageError, first_line
+from genenv.rollout.driver import not_counted
 from genenv.texts import inert, masked
 from genenv.types import JsonObject
 
@@ -164,7 +167,7 @@ class Refused(Exception):
     """Raised if the server rejects an action. The message is a full sentence."""
 
 
-class NoRoom(Exception):
+class NoRoom(RolloutError):
     """Raised if the server allows no further session."""
 
 
@@ -205,7 +208,10 @@ class Server:
         self.url = address.rstrip("/").removesuffix("/ws")
         self.shown = masked(self.url)
         self._most, self._connect_s, self.step_s = sessions, connect_s, step_s
+        self._lock = threading.Lock()
+        """Guards the sessions: several threads take them and give them back."""
         self._open = 0
+        """How many sessions rollouts use, or are idle."""
         self._idle: list[Session] = []
         self._waiting: deque[asyncio.Future[None]] = deque()
 
@@ -250,44 +256,64 @@ class Server:
         return cast(JsonObject, found)
 
     def take(self) -> Session:
-        """Return a free or new session without waiting.
+        """Return a session that no rollout uses, without waiting; see `connect`.
 
         Raises:
-            RolloutError: the limit of sessions is reached.
-            UsageError: no server answers.
+            NoRoom: all sessions are in use.
         """
-        found = self._taken()
-        if found is None:
-            raise RolloutError(f"{self.shown} has no room for another session beside the {self._open} open.")
-        return found
+        with self._lock:
+            if (found := self._free()) is not None:
+                return found
+        raise NoRoom(f"{self.shown} has no room for another session beside the {self._open} open.")
 
     async def wait(self) -> Session:
-        """Return a session as soon as one is free; outside an event loop, without waiting.
+        """Return a session as soon as no rollout uses it; see `connect`.
+
+        The wait does not count as the environment's time. A rollout that is run step by step does not wait.
 
         Raises:
-            RolloutError: the limit of sessions is reached, and there is no event loop in which to wait.
-            UsageError: no server answers.
+            NoRoom: all sessions are in use, and the rollout is run step by step.
         """
-        while (found := self._taken()) is None:
-            try:
-                turn = asyncio.get_running_loop().create_future()
-            except RuntimeError:
-                return self.take()
-            self._waiting.append(turn)
-            await turn
-        return found
+        if STEPPED.get():
+            return self.take()
+        with not_counted():
+            while True:
+                with self._lock:
+                    if (found := self._free()) is not None:
+                        return found
+                    turn = asyncio.get_running_loop().create_future()
+                    self._waiting.append(turn)
+                try:
+                    await turn
+                except BaseException:
+                    self._wake()  # it may have been this rollout's turn
+                    raise
+
+    def _free(self) -> Session | None:
+        if self._idle:
+            return self._idle.pop()
+        if self._open >= self._most:
+            return None
+        self._open += 1
+        return Session(self)
 
     def give_back(self, session: Session) -> None:
         """Return a session to the pool."""
-        if session.broken:
-            self._end(session)
-        else:
+        if session.open:
             self._idle.append(session)
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done() and not turn.get_loop().is_closed():
-                turn.set_result(None)
-                return
+        else:
+            self._end(session)
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let the rollout that has waited the longest look for a session."""
+        with self._lock:
+            while self._waiting:
+                turn = self._waiting.popleft()
+                with contextlib.suppress(RuntimeError):  # its event loop is closed
+                    if not turn.done():
+                        turn.get_loop().call_soon_threadsafe(_set, turn)
+                        return
 
     def close(self) -> None:
         """Close all idle sessions."""
@@ -296,26 +322,27 @@ class Server:
 
     def _end(self, session: Session) -> None:
         session.close()
-        self._open -= 1
+        with self._lock:
+            self._open -= 1
 
-    def _taken(self) -> Session | None:
-        while self._idle:
-            session = self._idle.pop()
-            if session.open:
-                return session
-            self._end(session)
-        if self._open >= self._most:
-            return None
+    def connect(self, session: Session) -> None:
+        """Connect a session that is new or was lost while idle.
+
+        Raises:
+            NoRoom: the server allows no further session.
+            UsageError: no server answers, or it allows no session at all.
+        """
         until = time.monotonic() + self._connect_s
-        while True:
+        while not session.open:
             try:
-                session = Session(self)
-                self._open += 1
-                return session
+                session.connect()
+                return
             except NoRoom:
-                if self._open:
-                    self._most = self._open
-                    return None
+                with self._lock:
+                    others = self._open - 1
+                    self._most = others or self._most
+                if others:
+                    raise
                 if time.monotonic() > until:
                     raise UsageError(
                         f"{self.shown} has no room for a session: others use it, or it allows none; wait for "
@@ -338,25 +365,38 @@ class Server:
         )
 
 
+def _set(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
+
+
 class Session:
     """A session on an OpenEnv server, with its own environment there.
 
     Args:
-        server: the server.
-
-    Raises:
-        Gone: the server does not answer.
-        NoRoom: the server allows no further session.
-        NoWebSocket: the address is not a WebSocket server.
-        TooSlow: the answer takes too long.
+        server: the server, which connects the session.
     """
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._socket: WebSocket | None = None
         self.broken = False
         """Whether the session cannot be used any more."""
         self.used = False
         """Whether the session has run a rollout before."""
+
+    def connect(self) -> None:
+        """Open the session on the server.
+
+        Raises:
+            Gone: the server does not answer.
+            NoRoom: the server allows no further session.
+            NoWebSocket: the address is not a WebSocket server.
+            TooSlow: the answer takes too long.
+        """
+        server = self._server
+        self.close()
+        self.broken = self.used = False
         self._socket = WebSocket(f"{server.url}/ws", server.step_s)
         try:
             self._ask({"type": "state"})  # whatever it says; one that has no room says that instead
@@ -364,7 +404,7 @@ class Session:
             if error.code in _ENDED:
                 self.close()
                 if error.code == "CAPACITY_REACHED":
-                    raise NoRoom from error
+                    raise NoRoom(f"{server.shown} allows no further session.") from error
                 raise UsageError(
                     f"{server.shown} cannot make its environment: {error or error.code}; see its log"
                 ) from error
@@ -395,11 +435,12 @@ class Session:
     @property
     def open(self) -> bool:
         """Return whether the session can be used."""
-        return not self.broken and self._socket.open
+        return not self.broken and self._socket is not None and self._socket.open
 
     def close(self) -> None:
         """Close the session; the server is notified, since it logs an error otherwise."""
-        self._socket.close("" if self.broken else json.dumps({"type": "close"}))
+        if self._socket is not None:
+            self._socket.close("" if self.broken else json.dumps({"type": "close"}))
         self.broken = True
 
     def _acted(self, message: JsonObject) -> Answer:
@@ -421,6 +462,7 @@ class Session:
 
     def _ask(self, message: JsonObject) -> Mapping[str, Any]:
         """Send a message and return the data of the server's answer."""
+        assert self._socket is not None  # noqa: S101 - it is connected before it is asked
         text = self._socket.ask(json.dumps(message), self._server.step_s)
         try:
             found: object = json.loads(text)

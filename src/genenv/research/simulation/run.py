@@ -34,6 +34,8 @@ class ArmRuns:
     """The runs of one arm over all seeds."""
 
     arm: str
+    seeds: Sequence[int]
+    """The seeds, [n]."""
     held_out: Floats
     """True success after each round, as in `Curve`, [n, R + 1]."""
     mixed: Floats
@@ -107,6 +109,7 @@ def run_arms(
     return {
         name: ArmRuns(
             name,
+            seeds,
             np.array([curve.held_out for curve in curves]),
             np.array([curve.mixed for curve in curves]),
             config.tasks * config.rollouts,
@@ -299,8 +302,9 @@ def _curves(results: Mapping[str, ArmRuns]) -> list[list[str]]:
 
 def _lives(results: Mapping[str, ArmRuns]) -> list[list[str]]:
     """Return held-out success after the last round, with a row per seed and a column per arm."""
+    seeds = next(iter(results.values())).seeds
     columns = [own.final() for own in results.values()]
     numbers = [
-        [str(seed), *(f"{value:.6f}" for value in row)] for seed, row in enumerate(zip(*columns, strict=True))
+        [str(seed), *(f"{value:.6f}" for value in row)] for seed, *row in zip(seeds, *columns, strict=True)
     ]
     return [["seed", *results], *numbers]

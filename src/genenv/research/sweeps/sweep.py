@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_all_start_methods, get_context, parent_process
 from multiprocessing.connection import wait
@@ -63,18 +63,20 @@ class _Running:
     began: float
 
 
-def play(grid: Grid, *, jobs: int, say: Callable[[str], None]) -> Outcome:
+def play(grid: Grid, *, jobs: int, say: Callable[[str], None], warmed: bool = False) -> Outcome:
     """Run all cells that are not finished, after the shared warm-ups.
 
     Args:
         grid: the grid; cells that were started are resumed.
         jobs: the number of parallel runs.
         say: called with a line whenever a cell ends, which includes the remaining time.
+        warmed: whether the warm-ups were run already; those that failed are not run again.
 
     Returns:
         The outcome of each cell. A failed cell is left as it is, and run again by the next call.
     """
-    warm_up(grid, jobs=jobs, say=say)
+    if not warmed:
+        warm_up(grid, jobs=jobs, say=say)
     return _play(list(grid.cells()), grid, jobs, say)
 
 
@@ -86,7 +88,7 @@ def warm_up(grid: Grid, *, jobs: int, say: Callable[[str], None]) -> Outcome:
 def _play(cells: Sequence[Cell], grid: Grid, jobs: int, say: Callable[[str], None]) -> Outcome:
     outcome, waiting = Outcome(), list[Cell]()
     for cell in cells:
-        (outcome.done if _is_done(cell, outcome) else waiting).append(cell)
+        (outcome.done if is_done(cell, outcome) else waiting).append(cell)
     total, took = len(cells), list[float]()
     if outcome.done:
         say(f"{len(outcome.done)} of {total} runs are finished already")
@@ -99,13 +101,13 @@ def _play(cells: Sequence[Cell], grid: Grid, jobs: int, say: Callable[[str], Non
             for one in [one for one in running if not one.process.is_alive()]:
                 running.remove(one)
                 seconds = time.monotonic() - one.began
-                if _is_done(one.cell, outcome):
+                if is_done(one.cell, outcome):
                     took.append(seconds)
                     outcome.done.append(one.cell)
                     outcome.failed.pop(one.cell.name, None)
                     news = f"{one.cell.name} took {_time(seconds)}"
                 else:
-                    outcome.failed[one.cell.name] = _last_words(one.cell)
+                    outcome.failed[one.cell.name] = _last_words(one)
                     news = f"{one.cell.name} failed: {outcome.failed[one.cell.name]}"
                 ended = len(outcome.done) + len(outcome.failed)
                 say(f"{ended} of {total} runs: {news}{_left(took, len(waiting) + len(running), jobs)}")
@@ -202,7 +204,8 @@ def _run_name(cell: Cell) -> str:
     return f"{_NOT_IN_NAMES.sub('-', cell.variant or WARM_UP)[:_LONGEST_NAME]}-{cell.seed}"
 
 
-def _is_done(cell: Cell, outcome: Outcome) -> bool:
+def is_done(cell: Cell, outcome: Outcome) -> bool:
+    """Return whether a run is finished; if it is damaged, add it to the failed ones."""
     try:
         found = rounds_done(cell)
     except GenenvError as error:
@@ -211,10 +214,13 @@ def _is_done(cell: Cell, outcome: Outcome) -> bool:
     return found is not None and found[0] >= found[1]
 
 
-def _last_words(cell: Cell) -> str:
-    lines = cell.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    said = lines[-1].removeprefix("genenv: ") if lines else "it said nothing"
-    return f"{said[:300]} (see {cell.log})"
+def _last_words(ended: _Running) -> str:
+    log, lines = ended.cell.log, list[str]()
+    with suppress(OSError):  # it may have ended before it opened the log
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    if not lines:
+        return f"it said nothing (exit code {ended.process.exitcode})"
+    return f"{lines[-1].removeprefix('genenv: ')[:300]} (see {log})"
 
 
 def _left(took: Sequence[float], runs: int, jobs: int) -> str:
