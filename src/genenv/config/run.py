@@ -378,6 +378,10 @@ class RunConfig(Settings, frozen=True):
         order = [seat for seat in there if given.get(seat, CODE) != CODE]
         return {seat: given[seat] for seat in sorted(order, key=lambda seat: not agents[given[seat]].train)}
 
+    def seat_of(self, agent: str | None) -> str | None:
+        """Return the first seat of an agent; None if it has none."""
+        return next((seat for seat, name in self.seated.items() if name == agent), None)
+
     @property
     def offered_tools(self) -> Sequence[str]:
         """The agents that are offered the tools of tasks: of the first seat, or all without seats."""
