@@ -363,8 +363,9 @@ def _in_code(functions: Sequence[Tool], file: Path, name: str = "") -> str:
 def _written(text: str, file: Path) -> str:
     """Write a file with a hash of its text in its name, so that none is overwritten; return its path."""
     named = file.with_stem(f"{file.stem}-{hashlib.sha256(text.encode()).hexdigest()[:8]}")
-    named.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(named, text)
+    if not named.is_file():
+        named.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(named, text)
     return str(named)
 
 
