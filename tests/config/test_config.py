@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -16,7 +16,7 @@ from genenv.cli.settings_reference import render_reference
 from genenv.config import tables as config_tables
 from genenv.config.resolved import anchored, by_key, resolve, with_values
 from genenv.config.run import RunConfig, all_settings, as_tables, dump_toml, load_config, parse_config
-from genenv.config.tables import bundled_configs
+from genenv.config.tables import bundled_configs, dump_tables, renamed
 from genenv.curriculum.replay import Replay
 from genenv.curriculum.settings import METHOD, PRESETS, ROBUST, STEPS
 from genenv.environments import environment_config, environment_names, load_environment, shown_name
@@ -208,7 +208,7 @@ def flat(tables: JsonObject, prefix: str = "") -> dict[str, Json]:
         key: value
         for name, inner in tables.items()
         for key, value in (
-            flat(inner, f"{prefix}{name}.") if isinstance(inner, dict) else {prefix + name: inner}
+            flat(inner, f"{prefix}{name}.") if isinstance(inner, dict) and inner else {prefix + name: inner}
         ).items()
     }
 
@@ -462,6 +462,22 @@ def test_folders_of_environments_become_absolute_and_names_do_not(
     desk = anchored(parse_config({"environment": {"name": "desks/one"}}))
     assert desk.environment.name == str(tmp_path / "desks/one")
     assert shown_name(desk.environment.name) == "one"
+
+
+KEYS = st.sampled_from(["a", "a b", "model.name", "", '"', "Zoë", "domain"])
+
+
+@given(st.recursive(st.integers(0, 9), lambda below: st.dictionaries(KEYS, below, max_size=3), max_leaves=5))
+@example({"a b": 1, "model.name": "x", "nested": {}})
+def test_tables_of_any_keys_are_written_and_read_as_they_are(value: Json) -> None:
+    tables: JsonObject = {"environment": {"given": value}}
+    assert renamed(tables) == tables
+    assert tomllib.loads(dump_tables(tables)) == tables
+
+
+def test_keys_with_a_dot_are_no_settings(file) -> None:
+    found = sentence(path=file('"curriculum.alpha" = 0.6'))
+    assert found == """unknown setting '"curriculum.alpha"'; did you mean 'curriculum.alpha'?"""
 
 
 @pytest.mark.parametrize("env", environment_names())
