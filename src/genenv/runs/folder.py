@@ -104,6 +104,7 @@ class RunFolder:
         folder = cls.vacant(path)
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
         with folder.lock():
+            folder._refuse_a_run()  # it may have begun and ended while this one waited
             folder._clear_failed_start()
             folder.config.unlink(missing_ok=True)
             for file in ("pool.db", "pool.db-wal", "pool.db-shm"):
@@ -126,18 +127,7 @@ class RunFolder:
         folder = cls(path)
         if path.exists() and not path.is_dir():
             raise UsageError(f"{path} is a file; choose another --out")
-        count = folder._rounds()
-        # A run that lost its store is none that never began.
-        lost = (
-            folder._has_metrics()
-            or (folder.config.exists() and not folder.pool.exists())
-            or folder._has_played()
-        )
-        if count is not None or lost:
-            raise UsageError(
-                f"{path} already holds a run of {count or 0} {'round' if count == 1 else 'rounds'}; "
-                "continue it with --resume or choose another --out"
-            )
+        folder._refuse_a_run()
         if folder.config.exists():
             with folder.lock():  # its start failed, or is under way
                 pass
@@ -351,6 +341,16 @@ class RunFolder:
         """Return the checkpoints of rounds that the store does not have."""
         found = checkpoints(self.checkpoints)
         return [path for number, path in found.items() if last is None or number > last]
+
+    def _refuse_a_run(self) -> None:
+        count = self._rounds()
+        # A run that lost its store is none that never began.
+        lost = self._has_metrics() or (self.config.exists() and not self.pool.exists()) or self._has_played()
+        if count is not None or lost:
+            raise UsageError(
+                f"{self.path} already holds a run of {count or 0} {'round' if count == 1 else 'rounds'}; "
+                "continue it with --resume or choose another --out"
+            )
 
     def _has_played(self) -> bool:
         """Return whether there are checkpoints that a failed start cannot have left."""

@@ -311,14 +311,11 @@ def start(
     with _opened(resolved, folder, reporter) as loop:
         path.mkdir(parents=True, exist_ok=True)
         remember(folder, file)
-        settings = dump_toml(loop.config)
-        if origin is None:
-            RunFolder.create(path, settings)
-        else:
-            RunFolder.create(path, origin.note() + settings, fill=origin.fill)
+        settings = ("" if origin is None else origin.note()) + dump_toml(loop.config)
+        RunFolder.create(path, settings, fill=None if origin is None else origin.fill)
         _note_server(folder, loop.policies.backend)
         begun()
-        loop.run()
+        loop.run(lambda _: _check_ours(folder, settings))
 
 
 def go_on(
@@ -348,6 +345,7 @@ def go_on(
         GenenvError: the run cannot continue. The message says why.
     """
     folder = RunFolder.open(path)
+    saved = folder.config.read_text(encoding="utf-8")
     change = for_training(folder, file, overrides, other_arithmetic=other_arithmetic)
     if (note := check_length(folder, change)) is not None:
         reporter.note(note)
@@ -363,6 +361,7 @@ def go_on(
         final = replace(change, asked=loop.config)
 
         def note_changes(last: int | None) -> None:
+            _check_ours(folder, saved)
             record(folder, final, since=0 if last is None else last + 1)
             remember(folder, file)
 
@@ -370,6 +369,18 @@ def go_on(
         begun()
         loop.run(note_changes)
     return None
+
+
+def _check_ours(folder: RunFolder, settings: str) -> None:
+    """Refuse to train a run whose settings another process has written since this one read or wrote them.
+
+    It is called while this process holds the lock.
+    """
+    if folder.config.read_text(encoding="utf-8") != settings:
+        raise UsageError(
+            f"another process has started or continued {folder.path} meanwhile; continue it with --resume, "
+            "or choose another --out"
+        )
 
 
 def _finished(folder: RunFolder, rounds: int) -> tuple[int, Sequence[str]] | None:
