@@ -311,12 +311,18 @@ def _sentence(model: type[BaseModel], values: Mapping[str, object], error: Error
     for part in error["loc"]:
         name = str(part)
         key += name
-        value = cast(Mapping[str, object], value)[name] if isinstance(value, Mapping) else error["input"]
-        inner = section_of(holder.model_fields[name])
+        if (field := holder.model_fields.get(name)) is None:
+            break  # of another name than the field's
+        inner = section_of(field)
+        table = cast(Mapping[str, object], value) if isinstance(value, Mapping) else {name: error["input"]}
+        if name not in table:
+            means = f"allowed: {allowed(field)}" if inner is None else f"write [{key}] and its settings below"
+            return f"setting {key!r} is required; {means}"
+        value = table[name]
         if inner is None:
             if error["type"] == "value_error":  # from a custom validator, whose message says more than a type
                 return f"setting {key!r}: {error['msg'].removeprefix('Value error, ')}"
-            return not_allowed(key, value, holder.model_fields[name])
+            return not_allowed(key, value, field)
         holder, key = inner, f"{key}."
     where = f"section {key.rstrip('.')!r}: " if key else ""
     return where + error["msg"].removeprefix("Value error, ")
