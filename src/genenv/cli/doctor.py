@@ -79,7 +79,7 @@ def doctor(run: Run = None, processes: Processes = 1, overrides: Overrides = [])
 
 
 def _show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> None:
-    """Print the memory that both policies need, part by part, and which settings to change if it is too much.
+    """Print the memory that all policies need, part by part, and which settings to change if it is too much.
 
     Args:
         config: settings of the run.
@@ -89,28 +89,30 @@ def _show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> Non
     Raises:
         UsageError: the model is unavailable, is trained elsewhere, or cannot use this many processes.
     """
-    if not config.learns_here:
+    learning = {name: one for name, one in config.policies.items() if one.learns_here}
+    if not learning:
         raise UsageError(
             f'policy.backend is "{config.policy.backend}": its models take no memory of this machine'
         )
-    check_several(config.policy, processes)
-    if config.policy.simulator_model is not None:
+    policy = min(learning.values(), key=lambda one: one.backend)  # "local" samples here, "vllm" does not
+    check_several(policy, processes)
+    own_base = "simulator" in learning and policy.simulator_model is not None
+    if own_base or len({one.model for one in learning.values()}) > 1:
         raise UsageError(
-            "two base models are not worked out: ask for each with policy.simulator_model left out"
+            "two base models are not worked out: ask for each with policy.simulator_model and "
+            "agents.NAME.model left out"
         )
     from genenv.backends.local.memory_estimate import estimate_memory
 
-    sections = {"agent": config.agent, "simulator": config.simulator}
-    if config.simulator.source != "model":
-        del sections["simulator"]
-    held = [name for name, one in sections.items() if one.kl_coefficient > 0]
+    sections = {**config.population, "simulator": config.simulator}
+    held = [name for name in learning if sections[name].kl_coefficient > 0]
     needs, device, capacity, unadapted = estimate_memory(
-        config.policy, policies=list(sections), held=held, processes=processes
+        policy, policies=list(learning), held=held, processes=processes
     )
-    if config.policy.backend == "vllm":
+    if policy.backend == "vllm":
         needs = [one for one in needs if not one.sampling]
     each = f", in each of {processes} processes" if processes > 1 else ""
-    table = Table(title=f"what {config.policy.model} takes, at most{each}", show_lines=False)
+    table = Table(title=f"what {policy.model} takes, at most{each}", show_lines=False)
     table.add_column("what")
     table.add_column("GiB", justify="right")
     table.add_column("decided by", overflow="fold")
