@@ -27,7 +27,6 @@ from genenv.errors import DataError, GenenvError, UsageError
 from genenv.runs.checkpoint import checkpoint_path, checkpoints, never_committed, verify_checkpoint
 from genenv.runs.folder import RunFolder, changed, parts_reread
 from genenv.runs.store.database import MEND
-from genenv.runs.store.records import Identity
 from genenv.runs.store.store import PoolStore
 
 _GIB = 2**30
@@ -339,8 +338,7 @@ def _store(store: PoolStore, folder: RunFolder) -> Part:
     name, rounds = folder.pool.name, store.rounds()
     have = f"rounds {rounds[0]} to {rounds[-1]}" if rounds else "no round yet"
     if not (found := store.damage(whole=True)):
-        old = rounds and not store.has_checksums()
-        return Part(name=name, note=have + ("; no checksums yet, --resume makes them" if old else ""))
+        return Part(name=name, note=have)
     advice = "the run can be continued, which reads none of this; to have it whole, restore a copy"
     needed = store.damage(whole=False, also=_parts_reread(folder))
     note = f"{have}; {changed(found, most=_NAMED)}; {MEND if needed else advice}"
@@ -359,7 +357,7 @@ def _parts_reread(folder: RunFolder) -> set[str]:
 def _checkpoints(store: PoolStore, folder: RunFolder) -> Iterator[Part]:
     """Check every checkpoint, and that the one for resuming exists."""
     found = checkpoints(folder.checkpoints)
-    last, identity = store.last_round(), store.identity()
+    last, run = store.last_round(), store.run_id()
     if last is not None and last not in found:
         yield Part(
             name=checkpoint_path(folder.checkpoints, last).name,
@@ -369,15 +367,13 @@ def _checkpoints(store: PoolStore, folder: RunFolder) -> Iterator[Part]:
         )
     for number, path in found.items():
         note = "the next round starts from it" if number == last else ""
-        part = _checkpoint(path, identity, sha256=store.checkpoint_sha256(number), note=note)
+        part = _checkpoint(path, run, sha256=store.checkpoint_sha256(number), note=note)
         behind = last is None or number > last
-        yield _ahead(part, left=never_committed(path, identity)) if part.fine and behind else part
+        yield _ahead(part, left=never_committed(path, run)) if part.fine and behind else part
 
 
-def _checkpoint(
-    path: Path, identity: Identity | None, *, sha256: bytes | None = None, note: str = ""
-) -> Part:
-    return _checked(path.name, lambda: verify_checkpoint(path, identity, sha256=sha256), note)
+def _checkpoint(path: Path, run: str | None, *, sha256: bytes | None = None, note: str = "") -> Part:
+    return _checked(path.name, lambda: verify_checkpoint(path, run, sha256=sha256), note)
 
 
 def _ahead(part: Part, *, left: bool) -> Part:

@@ -23,17 +23,6 @@ from genenv.types import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """The run that a store belongs to. The run's checkpoints contain the same id."""
-
-    id: str
-    """Random id, generated when the run is created."""
-    legacy_until: int
-    """Last round whose checkpoint was written before runs had ids, and so contains none; -1: there is
-    none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """The result of one greedy rollout of a held-out task. Policies are not trained on it."""
 
