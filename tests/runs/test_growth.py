@@ -138,7 +138,7 @@ def test_the_tables_are_searched_by_their_indices(long_run: Path, monkeypatch: p
         store.batches(number)
         store.samples(number)
         store.evaluations(number)
-        store.lineage(store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 2))[0].id)
+        store.task(store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 2))[0].id)
         store.metrics(number)
     connection = sqlite3.connect(long_run / "pool.db")
     for question in sql:

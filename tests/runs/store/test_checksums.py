@@ -50,7 +50,6 @@ def rounds(store: PoolStore) -> Iterator[object]:
         yield store.samples(number), store.evaluations(number)
         yield store.tasks(rounds=range(number, number + 1))
     yield store.overview()
-    yield [store.lineage(task.id) for task in store.tasks()]
 
 
 def noticed(path: Path) -> bool:

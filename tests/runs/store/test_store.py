@@ -183,24 +183,9 @@ def test_tasks_are_found_by_origin_and_by_the_round_that_brought_them(path: Path
         assert store.task("held-1") == HELD_OUT
 
 
-def test_lineage_leads_from_a_task_to_its_seed_and_its_attempts(path: Path) -> None:
-    with filled(path, rounds=1) as store:
-        task = store.tasks(origin=Origin.GENERATED)[0]
-        store.commit_round(make_record(2, replayed=task))
-        found = store.lineage(task.id)
-        batch = make_batch(1)
-        assert found.seed == SEED
-        assert found.context == batch.context
-        assert found.generation == batch.proposals[0].generation
-        assert found.task == task
-        assert [trace.id for trace in found.traces] == [
-            f"r{n}-{task.id}-{i}" for n, i in [(1, 0), (1, 1), (2, 0)]
-        ]
-        assert store.lineage("base-1").seed == SEED
-        assert store.lineage("held-1").seed is None
-        for question in (store.lineage, store.task):
-            with pytest.raises(KeyError, match="no-such-task"):
-                question("no-such-task")
+def test_a_task_that_is_not_there_is_a_key_error(path: Path) -> None:
+    with filled(path, rounds=1) as store, pytest.raises(KeyError, match="no-such-task"):
+        store.task("no-such-task")
 
 
 def test_a_replayed_task_is_stored_once_and_keeps_its_surface(path: Path) -> None:

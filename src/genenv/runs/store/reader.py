@@ -1,4 +1,4 @@
-"""Reads a store: the contents of a round, the origin of a task, and summaries of all rounds."""
+"""Reads a store: the contents of a round, tasks, and summaries of all rounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from genenv.errors import DataError
 from genenv.runs.store import codec
 from genenv.runs.store.codec import SqlValue, from_text, messages_from_json, object_from_json
 from genenv.runs.store.database import MEND, Database
-from genenv.runs.store.records import Evaluation, Provenance, RoundOverview
+from genenv.runs.store.records import Evaluation, RoundOverview
 from genenv.types import (
     Context,
     Group,
@@ -226,27 +226,6 @@ class StoreReader:
         """
         found = self._db.read(codec.task_of, "SELECT * FROM tasks WHERE id = ?", (task_id,))
         return self._only(found, f"task {task_id!r}")
-
-    def lineage(self, task_id: str) -> Provenance:
-        """Return a task with the seed, context and generation that it came from, and its traces.
-
-        Raises:
-            KeyError: the store does not have the task.
-        """
-        task, db = self.task(task_id), self._db
-        origin = task.lineage
-        context = None if origin.context_id is None else self._context(origin.context_id)
-        seeds = db.read(codec.SEED.of, "SELECT * FROM seeds WHERE id = ?", (origin.seed_id,))
-        sql = "SELECT * FROM generations WHERE id = ?"
-        generations = db.read(codec.GENERATION.of, sql, (origin.generation_id,))
-        sql = "SELECT * FROM traces WHERE task_id = ? ORDER BY n"
-        return Provenance(
-            seed=seeds[0] if seeds else context and context.seed,
-            context=context,
-            generation=generations[0] if generations else None,
-            task=task,
-            traces=tuple(db.read(codec.TRACE.of, sql, (task_id,))),
-        )
 
     def surfaces(self) -> Iterator[tuple[str, str]]:
         """Yield id and surface (the text for novelty) of each generated task that has one, oldest first."""
