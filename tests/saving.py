@@ -13,7 +13,7 @@ from genenv.runs.store.store import PoolStore
 Save = Callable[[Path], None]
 
 
-def write_checkpoint(root: Path, round_: int, save: Save, *, run: str | None = None) -> Path:
+def write_checkpoint(root: Path, round_: int, save: Save, *, run: str = "another") -> Path:
     with new_checkpoint(root, round_, run=run) as empty:
         save(empty)
     return checkpoint_path(root, round_)

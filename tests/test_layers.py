@@ -65,9 +65,14 @@ LAYERS = (
 HEAVY = {"torch", "transformers", "peft", "xgrammar", "safetensors", "gguf", "trl", "ray", "vllm"}
 """Libraries that take seconds to load, or that a machine may lack."""
 
-HEAVY_ROOMS = ("genenv.backends.local.", "genenv.cli.doctor", "genenv.cluster.on_ray")
-"""Who may name one: all that knows torch is the local backend, the doctor looks whether it is there, and one
-module knows Ray."""
+HEAVY_ROOMS = (
+    "genenv.backends.local.",
+    "genenv.backends.tinker.losses",
+    "genenv.cli.doctor",
+    "genenv.cluster.on_ray",
+)
+"""Who may name one: the local backend knows torch, and so does Tinker's package; the doctor looks whether it
+is there, and one module knows Ray."""
 
 
 def module_name(path: Path, root: Path = SRC) -> str:

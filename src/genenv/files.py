@@ -7,6 +7,7 @@ import csv
 import fcntl
 import io
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -80,15 +81,18 @@ def write_csv(path: Path, lines: Iterable[Sequence[object]]) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file atomically: a reader finds the old or the new content, never a part."""
-    hidden = path.with_name(f".writing-{path.name}")
+    """Write a text file atomically: a reader finds the old or the new content, never a part.
+
+    Each writer has a temporary file of its own, so several processes may write the same file.
+    """
+    hidden = path.with_name(f".writing-{secrets.token_hex(8)}")
     try:
         hidden.write_text(text, encoding="utf-8")
         sync(hidden)
+        hidden.replace(path)
     except BaseException:
         hidden.unlink(missing_ok=True)
         raise
-    hidden.replace(path)
     sync(path.parent)
 
 

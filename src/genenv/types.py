@@ -244,7 +244,7 @@ class Trace:
     """Version of the weights that sampled the trace. None if it is unknown or nothing was sampled."""
     readable: bool | None = None
     """Whether the replies parsed, were executed and were graded, whatever the grade. Such a trace is *valid*
-    in the sense of the paper and goes into D_train. None if unknown, as in stores of older formats."""
+    in the sense of the paper and goes into D_train. None if unknown."""
     choices: tuple[Choices, ...] = field(default=(), compare=False, repr=False)
     """The replies that were constrained to a list. Not stored, because only the process that sampled a
     rollout trains on it."""

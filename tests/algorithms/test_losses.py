@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from genenv.algorithms.advantages import group_advantages, grpo_credit
 from genenv.algorithms.datum import averaged
-from genenv.algorithms.losses import LOSSES, WIRE_LOSSES, LossTerms, Values, find_loss
+from genenv.algorithms.losses import LOSSES, WIRE_LOSSES, LossTerms, find_loss
 from genenv.algorithms.settings import GrpoConfig
 from genenv.backends.local.losses import Tokens, token_losses
 from genenv.config.run import load_config
@@ -89,29 +87,6 @@ def test_importance_sampling_never_clips_and_dro_pulls_back() -> None:
     found, gradient = losses("dro", *terms([TWICE], [3.0], beta=0.5))
     assert found == pytest.approx([-(3 * (-1 + TWICE) - 0.25 * TWICE**2)])
     assert gradient == pytest.approx([-(3 - 0.5 * TWICE)])
-
-
-@pytest.mark.parametrize("name", sorted(LOSSES))
-@given(
-    rows=st.lists(st.tuples(st.floats(-25, 25), st.floats(-2, 2)), min_size=1, max_size=6),
-    bounds=st.sampled_from([(0.8, 1.2), (0.0, 5.0)]),
-)
-def test_plain_numbers_and_tensors_have_the_same_loss(name: str, rows, bounds) -> None:
-    columns = [list(column) for column in zip(*rows, strict=True)]
-
-    def of(make: Any) -> list[float]:
-        values = LossTerms(
-            logprob=make([-1 + one for one in columns[0]]),
-            old=make([-1.0] * len(rows)),
-            advantage=make(columns[1]),
-            low=bounds[0],
-            high=bounds[1],
-            sequence_mean=lambda values: values,
-            beta=0.1,
-        )
-        return LOSSES[name].function(values).tolist()
-
-    assert of(Values.of) == pytest.approx(of(lambda row: torch.tensor(row, dtype=torch.float64)), rel=1e-9)
 
 
 def test_the_local_trainer_takes_the_mean_of_each_sequence_and_counts_what_is_clipped() -> None:

@@ -11,10 +11,15 @@ from typing import Any
 import pytest
 
 import genenv
+from genenv.api.runs import Agent
+from genenv.config.run import parse_config
 from genenv.environments.base import Ask, OutOfTurns
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
+from genenv.evaluation.held_out import Limits
+from genenv.gate.gate import base_tasks
 from genenv.types import Message
+from recited import Recited
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +115,33 @@ def test_one_that_waits_for_something_else_says_so(tools: genenv.Environment) ->
 
     with pytest.raises(EnvironmentCodeError, match="waits for something else than a reply"):
         StepwiseRollout(_Own(waits), tools.held_out[0])  # type: ignore[arg-type]
+
+
+class _Assistant(Recited):
+    """A model with one conversation."""
+
+    def concurrency(self, *, many_turns: bool) -> int:
+        return 1
+
+    def talk(self, seed: int, *, many_turns: bool = False) -> Any:
+        return self
+
+
+def test_the_environment_of_a_run_has_its_seats_agents_and_seed() -> None:
+    config = parse_config(
+        {
+            "run": {"seed": 5},
+            "environment": {"name": "guess_who", "seats": {"asker": "seeker", "answerer": "helper"}},
+            "agents": {"seeker": {}, "helper": {"max_new_tokens": 3, "episode_timeout_s": 9.0}},
+        }
+    )
+    whole, own = genenv.Environment.of_run(config), genenv.Environment.of_run(config, "helper")
+    assert whole.attempt(whole.held_out[0]).messages[0].content.startswith("One of these persons was chosen")
+    assert own.attempt(own.held_out[0]).messages[0].content.startswith("You are ")
+    assert own.run_config().environment.name == "guess_who"
+    assert own.tasks == tuple(base_tasks(own.world, own.world.seeds(), seed=5).values())
+    model = _Assistant(*["yes"] * 9)
+    (done,) = Agent("a", model, Limits.of_run(config, "helper"), own).attempt(own.held_out[0])  # type: ignore[arg-type]
+    assert model.heard[0][0]["content"].startswith("You are ")
+    assert set(model.max_tokens) == {3}
+    assert done.verdict == own.grade(done.task, done.replies)

@@ -16,6 +16,7 @@ import genenv.runs.store.database
 import scripted_genenv as fakes
 from genenv.config.run import all_settings, load_config
 from genenv.errors import UsageError
+from genenv.progress import Silent
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.training import opening
@@ -78,10 +79,11 @@ def test_a_start_that_failed_can_be_mended_and_repeated(
     out = ["--out", tmp_path / "mended"]
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "tensorboard.summary", None)
+        patch.delattr(opening, "load_players")  # no model is loaded first
         sentence = refused("train", config, *out, "--set", "logging.tensorboard=true")
         assert sentence.endswith("pip install tensorboard")
         assert not (tmp_path / "mended").exists()
-        patch.setattr(opening, "load_players", cold)
+        patch.setattr(opening, "load_players", cold, raising=False)
         assert "set agent.warmup.check_tasks lower" in refused("train", config, *out, "--set", "run.seed=3")
     succeeds("train", config, *out)
     assert digest(tmp_path / "mended") == digest(finished)
@@ -140,6 +142,22 @@ def test_a_run_is_opened_once_at_a_time(finished: Path, config: Path) -> None:
             )
             assert f"is being written by another process (process {os.getpid()})" in sentence
     assert load_config(finished / "config.toml").run.rounds == 2
+
+
+def test_of_two_starts_in_one_folder_the_settings_of_one_are_not_kept_with_the_rounds_of_the_other(
+    config: Path, finished: Path, tmp_path: Path
+) -> None:
+    out, settings = tmp_path / "two", load_config(config)
+    with pytest.raises(UsageError, match=r"another process has started or continued .*two meanwhile"):
+        opening.start(settings, out, Silent(), begun=lambda: RunFolder.create(out, "seed = 8\n") and None)
+    assert ((out / "config.toml").read_text(), rounds(out)) == ("seed = 8\n", ())
+    file = finished / "config.toml"
+    longer = file.read_text().replace("rounds = 2", "rounds = 5")
+    with pytest.raises(UsageError, match="another process has started or continued"):
+        opening.go_on(
+            finished, Silent(), overrides=["run.rounds=3"], begun=lambda: file.write_text(longer) and None
+        )
+    assert (file.read_text(), rounds(finished)) == (longer, (0, 1, 2))
 
 
 def test_a_damaged_checkpoint_is_named(finished: Path, config: Path) -> None:

@@ -7,22 +7,22 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from genenv.cli.settings_reference import render_reference
 from genenv.config import tables as config_tables
 from genenv.config.resolved import anchored, by_key, resolve, with_values
 from genenv.config.run import RunConfig, all_settings, as_tables, dump_toml, load_config, parse_config
-from genenv.config.tables import bundled_configs
+from genenv.config.tables import bundled_configs, dump_tables, renamed, validated
 from genenv.curriculum.replay import Replay
 from genenv.curriculum.settings import METHOD, PRESETS, ROBUST, STEPS
 from genenv.environments import environment_config, environment_names, load_environment, shown_name
 from genenv.errors import UsageError
 from genenv.evaluation.config import evaluation_settings
-from genenv.settings import allowed
+from genenv.settings import Settings, allowed
 from genenv.training.opening import check_models
 from genenv.types import Json, JsonObject
 
@@ -208,7 +208,7 @@ def flat(tables: JsonObject, prefix: str = "") -> dict[str, Json]:
         key: value
         for name, inner in tables.items()
         for key, value in (
-            flat(inner, f"{prefix}{name}.") if isinstance(inner, dict) else {prefix + name: inner}
+            flat(inner, f"{prefix}{name}.") if isinstance(inner, dict) and inner else {prefix + name: inner}
         ).items()
     }
 
@@ -463,6 +463,49 @@ def test_folders_of_environments_become_absolute_and_names_do_not(
     desk = anchored(parse_config({"environment": {"name": "desks/one"}}))
     assert desk.environment.name == str(tmp_path / "desks/one")
     assert shown_name(desk.environment.name) == "one"
+
+
+class _Below(Settings, frozen=True):
+    path: str
+
+
+class _Required(Settings, frozen=True):
+    path: str
+    below: _Below
+    aliased: int = Field(default=0, alias="other")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"below": {"path": "x"}}, "setting 'environment.path' is required; allowed: text"),
+        ({"path": "x", "below": {}}, "setting 'environment.below.path' is required; allowed: text"),
+        ({"path": "x"}, "setting 'environment.below' is required; write [environment.below] and its "),
+        (
+            {"path": "x", "below": {"path": "x"}, "other": "y"},
+            "'environment.other': Input should be a valid int",
+        ),
+    ],
+)
+def test_a_setting_that_is_required_and_left_out_is_named(values: JsonObject, words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)):
+        validated(_Required, values, "environment.")
+
+
+KEYS = st.sampled_from(["a", "a b", "model.name", "", '"', "Zoë", "domain"])
+
+
+@given(st.recursive(st.integers(0, 9), lambda below: st.dictionaries(KEYS, below, max_size=3), max_leaves=5))
+@example({"a b": 1, "model.name": "x", "nested": {}})
+def test_tables_of_any_keys_are_written_and_read_as_they_are(value: Json) -> None:
+    tables: JsonObject = {"environment": {"given": value}}
+    assert renamed(tables) == tables
+    assert tomllib.loads(dump_tables(tables)) == tables
+
+
+def test_keys_with_a_dot_are_no_settings(file) -> None:
+    found = sentence(path=file('"curriculum.alpha" = 0.6'))
+    assert found == """unknown setting '"curriculum.alpha"'; did you mean 'curriculum.alpha'?"""
 
 
 @pytest.mark.parametrize("env", environment_names())

@@ -119,7 +119,15 @@ def test_a_file_or_an_override_names_a_variant_too(tmp_path: Path) -> None:
     file.write_text('variant = "base"\n')
     assert load_config(file).simulator.source == "none"
     assert load_config(file, ["variant=grammar"]).simulator.source == "grammar"
-    assert load_config(file, ["variant=grammar"], variant="variation").simulator.source == "variation"
+    both = load_config(file, ["variant=grammar"], variant="variation")
+    assert (both.variant, both.simulator.source) == ("variation", "variation")
+    assert load_config(file, ["variant = grammar"]).simulator.source == "grammar"
+    assert load_config(file, ["variant="]).simulator.source == "model"
+    (tmp_path / "checkpoints").mkdir()
+    run = file.rename(tmp_path / "config.toml")
+    assert load_config(run).simulator.source == "model", "a run's own file has the settings of its variant"
+    for again in (load_config(run, variant="static"), load_config(run, ["variant = static"])):
+        assert (again.variant, again.simulator.per_seed) == ("static", 5)
 
 
 @pytest.mark.long

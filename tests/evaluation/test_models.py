@@ -20,7 +20,7 @@ from genenv.errors import DataError, UsageError
 from genenv.evaluation.models import assistant
 from genenv.runs.checkpoint import checkpoint_path, mark_committed
 from genenv.runs.folder import RunFolder
-from genenv.runs.store.reader import read_identity, read_last_round
+from genenv.runs.store.reader import read_last_round, read_run_id
 from genenv.runs.store.store import PoolStore
 from saving import write_checkpoint
 from sharing import Shared
@@ -56,7 +56,7 @@ def make_run(path: Path, model: Path, *, tuning: str, more: Sequence[str] = ()) 
             folder.checkpoints,
             number,
             lambda to, base=base, n=number: save(base, to, n, tuning),
-            run=read_identity(folder.pool).id,
+            run=read_run_id(folder.pool),
         )
     return path
 
@@ -161,15 +161,15 @@ def test_a_checkpoint_of_another_round_or_run_is_one_sentence(run: Path, tmp_pat
 
 def test_which_run_it_is_needs_no_right_to_write(run: Path) -> None:
     before = sorted(run.iterdir())
-    found = read_identity(run / "pool.db")
+    found = read_run_id(run / "pool.db")
     assert sorted(run.iterdir()) == before
     with PoolStore.open(run / "pool.db", create=False) as store:
-        assert store.identity() == found
-        assert read_identity(run / "pool.db") == found, "also while it is open"
+        assert store.run_id() == found
+        assert read_run_id(run / "pool.db") == found, "also while it is open"
     (run / "pool.db").write_bytes(b"")
     assert read_last_round(run / "pool.db") is None
-    with pytest.raises(DataError, match=r"pool\.db is damaged \(no such table: rounds\)"):
-        read_identity(run / "pool.db")
+    with pytest.raises(DataError, match=r"pool\.db is damaged \(no such table: run\)"):
+        read_run_id(run / "pool.db")
 
 
 def test_the_mark_of_a_committed_round_makes_no_other_weights_of_it(run: Path) -> None:

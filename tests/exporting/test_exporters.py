@@ -18,6 +18,7 @@ def commands(form: Form, **changes: Any) -> list[str]:
         "base": "some/model",
         "rank": 24,
         "run": "runs/desk",
+        "agent": "",
         "context_tokens": 512,
         "example": True,
         "own_tools": True,
@@ -29,6 +30,12 @@ def test_vllm_serves_the_folder_greedily() -> None:
     words = shlex.split(commands(Form.MODEL)[0])
     assert words[:5] == ["vllm", "serve", "out of it", "--served-model-name", "desk-8"]
     assert words[5:] == ["--override-generation-config", '{"temperature": 0}']
+
+
+def test_an_agent_of_several_is_measured_with_its_own_limits() -> None:
+    measured = [one for one in commands(Form.MODEL, agent="helper") if "held-out" in one]
+    assert measured
+    assert all(one.endswith("--set held_out.run=runs/desk --set held_out.agent=helper") for one in measured)
 
 
 def test_vllm_takes_only_some_ranks_of_adapters() -> None:

@@ -61,7 +61,7 @@ def test_a_branch_with_equal_settings_is_the_run_it_came_from(
         PoolStore.open(tmp_path / "branch" / "pool.db", create=False) as one,
         PoolStore.open(parent / "pool.db", create=False) as other,
     ):
-        assert one.identity().id != other.identity().id
+        assert one.run_id() != other.run_id()
         assert not one.damage(whole=True)
 
 

@@ -20,10 +20,9 @@ from genenv.runs.checkpoint import (
     sweep,
     verify_checkpoint,
 )
-from genenv.runs.store.records import Identity
 from saving import write_checkpoint
 
-MINE = Identity(id="mine", legacy_until=-1)
+MINE = "mine"
 
 
 class Killed(BaseException):
@@ -146,36 +145,31 @@ def test_damage_is_noticed_and_the_file_named(tmp_path: Path, damage: Callable[[
 
 
 @pytest.mark.parametrize(
-    ("run", "named", "identity", "message"),
+    ("run", "named", "whose", "message"),
     [
         ("mine", 1, MINE, None),
         ("mine", 2, MINE, "round-0002 is the checkpoint of round 1, not of 2"),
         ("yours", 1, MINE, "round-0001 is of another run"),
-        (None, 1, MINE, "round-0001 names no run, as this run's do"),
-        (None, 1, Identity(id="mine", legacy_until=1), None),
-        (None, 1, Identity(id="mine", legacy_until=0), "names no run"),
-        ("yours", 1, Identity(id="mine", legacy_until=1), "is of another run"),
         ("yours", 1, None, None),
         ("yours", 2, None, "is the checkpoint of round 1"),
     ],
 )
 def test_a_checkpoint_is_of_one_run_and_one_round(
-    tmp_path: Path, run: str | None, named: int, identity: Identity | None, message: str | None
+    tmp_path: Path, run: str, named: int, whose: str | None, message: str | None
 ) -> None:
-    """Written before runs had ids it names none, and is taken where the store says that it may be so old."""
     path = write_checkpoint(tmp_path, 1, save, run=run).rename(tmp_path / f"round-{named:04d}")
     if message is None:
-        verify_checkpoint(path, identity)
+        verify_checkpoint(path, whose)
     else:
         with pytest.raises(DataError, match=message):
-            verify_checkpoint(path, identity)
+            verify_checkpoint(path, whose)
 
 
 def test_that_a_checkpoint_was_never_committed_takes_proof(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path, 1, save, run="mine")
     assert never_committed(path, MINE)
-    assert not never_committed(path, Identity(id="yours", legacy_until=9))
-    assert not never_committed(write_checkpoint(tmp_path, 2, save), Identity(id="mine", legacy_until=9))
+    assert not never_committed(path, "yours")
+    assert not never_committed(write_checkpoint(tmp_path, 2, save), MINE)
     assert not never_committed(path.rename(tmp_path / "round-0003"), MINE)
     mark_committed((tmp_path / "round-0003").rename(path))
     assert not never_committed(path, MINE)

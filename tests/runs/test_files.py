@@ -16,6 +16,17 @@ def test_a_file_is_written_whole_and_nothing_else_is_left(tmp_path: Path) -> Non
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == "Zoë\n"
 
 
+def test_several_writers_of_one_file_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def meanwhile(_: Path) -> None:
+        monkeypatch.undo()
+        write_whole(tmp_path / "report.html", "theirs")
+
+    monkeypatch.setattr("genenv.files.sync", meanwhile)
+    write_whole(tmp_path / "report.html", "ours")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == "ours"
+
+
 def test_a_file_that_cannot_be_written_whole_stays_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,7 +49,7 @@ def record(round_: int) -> RoundRecord:
 
 def run_id(folder: RunFolder) -> str:
     with PoolStore.open(folder.pool, create=False) as store:
-        return store.identity().id
+        return store.run_id()
 
 
 def set_aside(folder: RunFolder) -> list[str]:
@@ -107,7 +107,7 @@ def test_a_start_that_failed_before_its_first_round_is_started_anew(folder: RunF
 
 
 def test_a_checkpoint_that_a_start_which_failed_may_not_have_left_is_kept(folder: RunFolder) -> None:
-    """It names no run: nobody knows whether its round was ever committed."""
+    """It is of another run: nobody knows whether its round was ever committed."""
     write_checkpoint(folder.checkpoints, 0, save)
     RunFolder.create(folder.path, CONFIG)
     assert checkpoints(folder.checkpoints) == {}

@@ -6,11 +6,10 @@ import asyncio
 import importlib
 import json
 import re
-import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ import pytest
 import scripted_genenv
 from genenv.config.run import parse_config
 from genenv.runs.metrics import summarise
-from genenv.runs.store import codec, migrations
+from genenv.runs.store import codec
 from genenv.runs.store.database import Database
 from genenv.runs.store.records import BatchRate, RoundRecord
 from genenv.runs.store.store import PoolStore
@@ -111,29 +110,6 @@ def test_a_round_reads_only_the_tasks_that_it_uses(
 
 
 @pytest.mark.long
-def test_a_task_that_was_stored_without_its_surface_is_in_the_archive_all_the_same(
-    long_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(long_run, tmp_path / "run")
-    connection = sqlite3.connect(tmp_path / "run/pool.db")
-    with connection:
-        connection.execute(
-            "UPDATE tasks SET surface = NULL WHERE n = (SELECT max(n) FROM tasks WHERE origin = 'generated')"
-        )
-    connection.close()
-    whole, mended = (
-        loops.build(parse_config(SETTINGS), path, resume=True) for path in (long_run, tmp_path / "run")
-    )
-    with PoolStore.open(long_run / "pool.db", create=False) as store:
-        whole.pool.gate.recall(store.surfaces(), store.without_surface())
-    with PoolStore.open(tmp_path / "run/pool.db", create=False) as store, decoded(monkeypatch) as found:
-        mended.pool.gate.recall(store.surfaces(), store.without_surface())
-    (lost,) = found
-    assert len(mended.pool.gate.archive) == len(whole.pool.gate.archive)
-    assert mended.pool.gate.archive.nearest(mended.env.surface(lost))[0] == 1.0
-
-
-@pytest.mark.long
 def test_a_report_and_a_summary_ask_as_much_of_a_long_run_as_of_a_short_one(
     long_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,7 +141,7 @@ def test_the_tables_are_searched_by_their_indices(long_run: Path, monkeypatch: p
         store.batches(number)
         store.samples(number)
         store.evaluations(number)
-        store.lineage(store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 2))[0].id)
+        store.task(store.tasks(origin=Origin.GENERATED, rounds=range(number, number + 2))[0].id)
         store.metrics(number)
     connection = sqlite3.connect(long_run / "pool.db")
     for question in sql:
@@ -204,31 +180,6 @@ def test_a_round_that_is_asked_for_alone_says_what_the_overview_says(long_run: P
         assert store.task_count(Origin.GENERATED) == len(store.tasks(origin=Origin.GENERATED)) > ROUNDS
 
 
-def older_store(path: Path) -> None:
-    """A store of the first format: the rounds in which tasks were last seen stand in each state."""
-    seen: dict[str, int] = {}
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        for statement in (*migrations.MIGRATIONS[0], "PRAGMA user_version = 1"):
-            database.execute(statement)
-        for number in range(4):
-            seen |= {f"base-{number}": number, "base-often": number, "base-Zoë": min(number, 1)}
-            state = {"stats": {"é": 0.30000000000000004}, "replay": {"deck": ["s"], "seen": dict(seen)}}
-            row = (number, "{}", json.dumps(state), "{}", "2026-01-01")
-            database.execute("INSERT INTO rounds VALUES (?, ?, ?, ?, ?)", row)
-
-
-def test_a_store_of_the_first_format_keeps_what_it_knew_and_loses_its_weight(tmp_path: Path) -> None:
-    older_store(tmp_path / "pool.db")
-    with PoolStore.open(tmp_path / "pool.db", create=False) as store:
-        assert store.last_seen() == {
-            "base-0": 0, "base-1": 1, "base-2": 2, "base-3": 3, "base-often": 3, "base-Zoë": 1,
-        }  # fmt: skip
-        for number in range(4):
-            assert store.state(number) == {"stats": {"é": 0.30000000000000004}, "replay": {"deck": ["s"]}}
-        store.commit_round(RoundRecord(number=4, metrics={}, state={}, reminded=["base-0"]))
-        assert store.last_seen()["base-0"] == 4
-
-
 def test_reminders_belong_to_their_round_and_to_the_digest(tmp_path: Path) -> None:
     with (
         PoolStore.open(tmp_path / "a.db", create=True) as one,
@@ -244,20 +195,6 @@ def test_reminders_belong_to_their_round_and_to_the_digest(tmp_path: Path) -> No
             store._db.run("DELETE FROM rounds WHERE number = 1")
         assert one.last_seen() == two.last_seen() == {"base-1": 0, "base-2": 0}
         assert one.digest() == two.digest()
-
-
-def test_a_store_of_the_first_format_with_a_damaged_state_is_opened_and_named_where_it_is_read(
-    tmp_path: Path,
-) -> None:
-    older_store(tmp_path / "pool.db")
-    connection = sqlite3.connect(tmp_path / "pool.db")
-    with connection:
-        connection.execute("UPDATE rounds SET state = '{\"replay\": ' WHERE number = 3")
-    connection.close()
-    with PoolStore.open(tmp_path / "pool.db", create=False) as store:
-        assert store.state(2)["replay"] == {"deck": ["s"]}
-        with pytest.raises(loops.DataError, match="damaged"):
-            store.state(3)
 
 
 @pytest.mark.long

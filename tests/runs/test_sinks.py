@@ -73,6 +73,20 @@ def test_a_resumed_run_continues_the_same_wandb_chart(
     assert fake.finished == 2
 
 
+def test_a_chart_that_cannot_be_opened_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NoKey(FakeWandb):
+        def init(self, **arguments: object) -> FakeWandb:
+            raise ValueError("api_key not configured (no-tty)\ncall wandb.login()")
+
+    monkeypatch.setitem(sys.modules, "wandb", NoKey())  # type: ignore[arg-type] - stands for the module
+    with pytest.raises(
+        UsageError, match=r"^logging\.wandb: .* \(api_key not configured \(no-tty\)\); run wandb"
+    ):
+        open_sinks(LoggingConfig(wandb=True), tmp_path, name="run", settings={})
+
+
 def test_nothing_asked_for_opens_nothing(tmp_path: Path) -> None:
     assert open_sinks(LoggingConfig(), tmp_path, name="run", settings={}) == []
 

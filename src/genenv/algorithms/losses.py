@@ -8,7 +8,7 @@ user-defined loss needs no line: `agent.loss = "my_module:my_loss"`.
     s     = exp(mean_t log rho_t)                ratio of a sequence (`ratio="sequence"`)
     stop  = without gradient
 
-Losses use only methods that torch tensors and `Values` share, so this module imports no torch.
+Losses use only methods of torch tensors, so this module imports no torch.
 
 Shapes: M = tokens with a weight, one sequence after another.
 """
@@ -16,17 +16,15 @@ Shapes: M = tokens with a weight, one sequence after another.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Self, TypeAlias, cast
-
-import numpy as np
+from typing import Any, Literal, TypeAlias, cast
 
 from genenv.plugins import own_part
 
 Numbers: TypeAlias = Any
-"""[M] a torch tensor or `Values`: arithmetic, and `exp`, `clamp`, `detach`, `minimum`, `square`."""
+"""[M] a torch tensor."""
 
 LOG_RATIO_MAX = 20.0
 """Nats. Log-ratios are clamped to [-20, 20], because the exponential of a larger one would overflow."""
@@ -164,35 +162,6 @@ def find_loss(name: str) -> Loss:
     """
     known = LOSSES.get(name)
     return known or Loss(function=cast(LossFunction, own_part("agent.loss", name, takes=("terms",))))
-
-
-class Values(np.ndarray[tuple[int, ...], np.dtype[np.float64]]):
-    """[M] a NumPy array with the tensor methods that losses use, for trainers without torch."""
-
-    @classmethod
-    def of(cls, numbers: Sequence[float]) -> Self:
-        """Return numbers as `Values`."""
-        return np.asarray(numbers, dtype=np.float64).view(cls)
-
-    def exp(self) -> Self:
-        """Return the exponential of each number, rounded as by `math.exp`."""
-        return self.of([math.exp(one) for one in self.tolist()])
-
-    def clamp(self, low: float, high: float) -> Self:
-        """Return each number clamped to two bounds."""
-        return np.minimum(np.maximum(self, low), high).view(type(self))
-
-    def minimum(self, other: Self) -> Self:
-        """Return the smaller number of each pair."""
-        return np.minimum(self, other).view(type(self))
-
-    def square(self) -> Self:
-        """Return the square of each number."""
-        return (self * self).view(type(self))
-
-    def detach(self) -> Self:
-        """Return the numbers unchanged, because they have no gradient."""
-        return self
 
 
 def held(log_ratio: float) -> float:

@@ -15,6 +15,7 @@ from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
 from genenv.config.tables import bundled_configs, toml_value
 from genenv.environments import close_environment, is_folder, load_environment
+from genenv.environments.base import SeatView
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import UsageError
 from genenv.evaluation.environment_check import Finding, check_environment
@@ -58,10 +59,10 @@ class Environment:
 
     def __init__(self, name: str | Path, settings: Mapping[str, object] | None = None) -> None:
         self.name = as_typed(name) if isinstance(name, Path) else name
-        own: Values = {f"environment.{key}": value for key, value in (settings or {}).items()}
-        self.overrides = tuple(words({"environment.name": self.name, **own}))
+        self.overrides = _selecting(self.name, settings or {})
         """Settings that select this environment, in the form of `--set`."""
-        self._config: RunConfig = load_config(self.suggested, self.overrides)
+        self._config = load_config(self.suggested, self.overrides)
+        self._seat: str | None = None
 
     @classmethod
     def from_tools(  # noqa: PLR0913 - each says what is made
@@ -195,15 +196,18 @@ class Environment:
         return made
 
     @classmethod
-    def of_run(cls, config: RunConfig) -> Environment:
-        """Return the environment that a run's settings name."""
-        own = config.environment.settings.model_dump(mode="json", exclude_none=True)
-        return cls(config.environment.name, own)
+    def of_run(cls, config: RunConfig, agent: str | None = None) -> Environment:
+        """Return the environment of a run with the run's settings; with an agent, as at its first seat."""
+        made, of = cls.__new__(cls), config.environment
+        made.name, made._config, made._seat = of.name, config, config.seat_of(agent)
+        made.overrides = _selecting(of.name, of.settings.model_dump(mode="json", exclude_none=True))
+        return made
 
     @cached_property
     def world(self) -> World:
         """The underlying `genenv.environments.base.Environment`."""
-        return load_environment(self._config.environment.name, self._config.environment.settings)
+        env = load_environment(self._config.environment.name, self._config.environment.settings)
+        return env if self._seat is None else cast("World", SeatView(env, self._seat))
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
@@ -359,8 +363,9 @@ def _in_code(functions: Sequence[Tool], file: Path, name: str = "") -> str:
 def _written(text: str, file: Path) -> str:
     """Write a file with a hash of its text in its name, so that none is overwritten; return its path."""
     named = file.with_stem(f"{file.stem}-{hashlib.sha256(text.encode()).hexdigest()[:8]}")
-    named.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(named, text)
+    if not named.is_file():
+        named.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(named, text)
     return str(named)
 
 
@@ -383,6 +388,11 @@ def _origin(  # noqa: PLR0913 - each is an argument of `from_tools`
     service = None if server is None else Service(address=server, headers=tuple(headers))
     folder = None if files is None else Path(files)
     return origin_of(text, only, folder, writes=writes, service=service, most=most)
+
+
+def _selecting(name: str, settings: Mapping[str, object]) -> tuple[str, ...]:
+    own = {f"environment.{key}": value for key, value in settings.items()}
+    return tuple(words({"environment.name": name, **own}))
 
 
 def words(values: Values) -> list[str]:

@@ -17,7 +17,7 @@ from genenv.environments.base import failed, verdict_of
 from genenv.errors import RolloutError, UsageError
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.held_out import Conversation, Limits
-from genenv.evaluation.models import assistant, run_of
+from genenv.evaluation.models import assistant, named_policy
 from genenv.progress import Reporter
 from genenv.rollout.driver import UNFINISHED
 from genenv.runs.folder import RunFolder
@@ -140,11 +140,12 @@ def load_agent(name: str | Path, settings: Mapping[str, object] | None = None) -
         DataError: a checkpoint is damaged.
     """
     found, asked = str(name), load_evaluation_config(words(settings or {}))
-    run = run_of(found)
-    config = load_config(None if run is None else RunFolder.open(run).config)
-    env = None if run is None else Environment.of_run(config)
+    named = named_policy(found)
+    config = load_config(None if named is None else RunFolder.open(named.run).config)
+    which = None if named is None or named.policy == "simulator" else config.agent_named(named.policy)
+    env = None if named is None else Environment.of_run(config, which)
     answering = assistant(found, asked.policy, asked.endpoint, asked.sampling)
-    return Agent(found, answering, Limits.of_run(config), env)
+    return Agent(found, answering, Limits.of_run(config, which), env)
 
 
 def _chat(message: ChatMessage | Message) -> ChatMessage:

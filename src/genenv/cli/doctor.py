@@ -27,7 +27,6 @@ from genenv.errors import DataError, GenenvError, UsageError
 from genenv.runs.checkpoint import checkpoint_path, checkpoints, never_committed, verify_checkpoint
 from genenv.runs.folder import RunFolder, changed, parts_reread
 from genenv.runs.store.database import MEND
-from genenv.runs.store.records import Identity
 from genenv.runs.store.store import PoolStore
 
 _GIB = 2**30
@@ -79,7 +78,7 @@ def doctor(run: Run = None, processes: Processes = 1, overrides: Overrides = [])
 
 
 def _show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> None:
-    """Print the memory that both policies need, part by part, and which settings to change if it is too much.
+    """Print the memory that all policies need, part by part, and which settings to change if it is too much.
 
     Args:
         config: settings of the run.
@@ -89,28 +88,30 @@ def _show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> Non
     Raises:
         UsageError: the model is unavailable, is trained elsewhere, or cannot use this many processes.
     """
-    if not config.learns_here:
+    learning = {name: one for name, one in config.policies.items() if one.learns_here}
+    if not learning:
         raise UsageError(
             f'policy.backend is "{config.policy.backend}": its models take no memory of this machine'
         )
-    check_several(config.policy, processes)
-    if config.policy.simulator_model is not None:
+    policy = min(learning.values(), key=lambda one: one.backend)  # "local" samples here, "vllm" does not
+    check_several(policy, processes)
+    own_base = "simulator" in learning and policy.simulator_model is not None
+    if own_base or len({one.model for one in learning.values()}) > 1:
         raise UsageError(
-            "two base models are not worked out: ask for each with policy.simulator_model left out"
+            "two base models are not worked out: ask for each with policy.simulator_model and "
+            "agents.NAME.model left out"
         )
     from genenv.backends.local.memory_estimate import estimate_memory
 
-    sections = {"agent": config.agent, "simulator": config.simulator}
-    if config.simulator.source != "model":
-        del sections["simulator"]
-    held = [name for name, one in sections.items() if one.kl_coefficient > 0]
+    sections = {**config.population, "simulator": config.simulator}
+    held = [name for name in learning if sections[name].kl_coefficient > 0]
     needs, device, capacity, unadapted = estimate_memory(
-        config.policy, policies=list(sections), held=held, processes=processes
+        policy, policies=list(learning), held=held, processes=processes
     )
-    if config.policy.backend == "vllm":
+    if policy.backend == "vllm":
         needs = [one for one in needs if not one.sampling]
     each = f", in each of {processes} processes" if processes > 1 else ""
-    table = Table(title=f"what {config.policy.model} takes, at most{each}", show_lines=False)
+    table = Table(title=f"what {policy.model} takes, at most{each}", show_lines=False)
     table.add_column("what")
     table.add_column("GiB", justify="right")
     table.add_column("decided by", overflow="fold")
@@ -337,8 +338,7 @@ def _store(store: PoolStore, folder: RunFolder) -> Part:
     name, rounds = folder.pool.name, store.rounds()
     have = f"rounds {rounds[0]} to {rounds[-1]}" if rounds else "no round yet"
     if not (found := store.damage(whole=True)):
-        old = rounds and not store.has_checksums()
-        return Part(name=name, note=have + ("; no checksums yet, --resume makes them" if old else ""))
+        return Part(name=name, note=have)
     advice = "the run can be continued, which reads none of this; to have it whole, restore a copy"
     needed = store.damage(whole=False, also=_parts_reread(folder))
     note = f"{have}; {changed(found, most=_NAMED)}; {MEND if needed else advice}"
@@ -357,7 +357,7 @@ def _parts_reread(folder: RunFolder) -> set[str]:
 def _checkpoints(store: PoolStore, folder: RunFolder) -> Iterator[Part]:
     """Check every checkpoint, and that the one for resuming exists."""
     found = checkpoints(folder.checkpoints)
-    last, identity = store.last_round(), store.identity()
+    last, run = store.last_round(), store.run_id()
     if last is not None and last not in found:
         yield Part(
             name=checkpoint_path(folder.checkpoints, last).name,
@@ -367,15 +367,13 @@ def _checkpoints(store: PoolStore, folder: RunFolder) -> Iterator[Part]:
         )
     for number, path in found.items():
         note = "the next round starts from it" if number == last else ""
-        part = _checkpoint(path, identity, sha256=store.checkpoint_sha256(number), note=note)
+        part = _checkpoint(path, run, sha256=store.checkpoint_sha256(number), note=note)
         behind = last is None or number > last
-        yield _ahead(part, left=never_committed(path, identity)) if part.fine and behind else part
+        yield _ahead(part, left=never_committed(path, run)) if part.fine and behind else part
 
 
-def _checkpoint(
-    path: Path, identity: Identity | None, *, sha256: bytes | None = None, note: str = ""
-) -> Part:
-    return _checked(path.name, lambda: verify_checkpoint(path, identity, sha256=sha256), note)
+def _checkpoint(path: Path, run: str | None, *, sha256: bytes | None = None, note: str = "") -> Part:
+    return _checked(path.name, lambda: verify_checkpoint(path, run, sha256=sha256), note)
 
 
 def _ahead(part: Part, *, left: bool) -> Part:

@@ -120,7 +120,7 @@ class _Writing:
             self.last = last
             self.pool.recall(store, last)
             checkpoint = checkpoint_path(folder.checkpoints, last)
-            verify_checkpoint(checkpoint, store.identity(), sha256=store.checkpoint_sha256(last))
+            verify_checkpoint(checkpoint, store.run_id(), sha256=store.checkpoint_sha256(last))
         await self.policies.load(checkpoint)
 
     async def write(self, n: int) -> tuple[list[Task], int]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NewType, TypeVar, cast
-
-from pydantic import BaseModel
+from typing import NewType
 
 from genenv.backends.settings import AUTOMATIC, BUILT_IN, OF_THE_MACHINE, PolicyConfig
-from genenv.config.run import RunConfig, as_tables
-from genenv.config.tables import flat, validated
+from genenv.config.run import RunConfig, as_tables, parse_config
+from genenv.config.tables import flat, put
 from genenv.environments import is_folder
 from genenv.settings import walk, why_it_may_change, with_places
 from genenv.types import Json
@@ -27,8 +25,6 @@ FREE: Mapping[str, str] = {
 ARITHMETIC = frozenset(f"policy.{name}" for name in AUTOMATIC)
 """Settings that change the last digits of results. They stay when a run is resumed, unless the user allows
 it."""
-
-_Section = TypeVar("_Section", bound=BaseModel)
 
 
 def resolve(config: RunConfig) -> ResolvedConfig:
@@ -80,48 +76,13 @@ def by_key(config: RunConfig) -> dict[str, Json]:
     return flat(as_tables(config))
 
 
-def with_values(section: _Section, values: Mapping[str, object], prefix: str = "") -> _Section:
-    """Return the settings with some values replaced, checked like those of a file.
-
-    Args:
-        section: the settings.
-        values: new values by dotted key.
-        prefix: dotted key of `section`, with a trailing dot, for messages.
+def with_values(config: RunConfig, values: Mapping[str, Json]) -> RunConfig:
+    """Return the settings with new values by dotted key, checked like those of a file.
 
     Raises:
         UsageError: a value is not allowed. The message names the setting.
     """
-    new = dict(section)
-    inside: dict[str, dict[str, object]] = {}
+    tables = as_tables(config)
     for key, value in values.items():
-        name, _, rest = key.partition(".")
-        if name not in new:  # an environment's own setting, which files have next to its name
-            name, rest = "settings", key
-        inside.setdefault(name, {})[rest] = value
-    for name, changes in inside.items():
-        if isinstance(old := new[name], BaseModel):
-            new[name] = with_values(old, changes, f"{prefix}{name}.")
-        elif _holds_sections(old):
-            named = dict(cast(Mapping[str, BaseModel], old))
-            for part, own in _by_part(changes).items():
-                named[part] = with_values(named[part], own, f"{prefix}{name}.{part}.")
-            new[name] = named
-        else:
-            new[name] = changes[""] if "" in changes else {**cast(Mapping[str, object], old), **changes}
-    return validated(type(section), new, prefix) if values else section
-
-
-def _holds_sections(value: object) -> bool:
-    """Return whether a value has sections by name, as `agents` has."""
-    return isinstance(value, Mapping) and any(
-        isinstance(one, BaseModel) for one in cast(Mapping[str, object], value).values()
-    )
-
-
-def _by_part(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """Return values by the first part of their dotted keys, and by the rest."""
-    found: dict[str, dict[str, object]] = {}
-    for key, value in values.items():
-        part, _, rest = key.partition(".")
-        found.setdefault(part, {})[rest] = value
-    return found
+        put(tables, key, value)
+    return parse_config(tables) if values else config

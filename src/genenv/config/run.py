@@ -378,6 +378,10 @@ class RunConfig(Settings, frozen=True):
         order = [seat for seat in there if given.get(seat, CODE) != CODE]
         return {seat: given[seat] for seat in sorted(order, key=lambda seat: not agents[given[seat]].train)}
 
+    def seat_of(self, agent: str | None) -> str | None:
+        """Return the first seat of an agent; None if it has none."""
+        return next((seat for seat, name in self.seated.items() if name == agent), None)
+
     @property
     def offered_tools(self) -> Sequence[str]:
         """The agents that are offered the tools of tasks: of the first seat, or all without seats."""
@@ -465,20 +469,19 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, vari
     """
     document = read_tables(path) if path is not None else {}
     own = path is not None and _is_a_runs_own(path)
-    document = renamed(document) if own else _varied(document, overrides, variant)
-    for override in overrides:
-        apply_override(document, override)
-    return parse_config(document)
-
-
-def _varied(document: dict[str, Json], overrides: Sequence[str], variant: str) -> dict[str, Json]:
-    """Apply the named variant to the tables. A name from the command line overrides that of the file."""
+    document = renamed(document) if own else document
+    names = [one for one in overrides if one.partition("=")[0].strip() == "variant"]
     named: dict[str, Json] = {}
+    for override in names:
+        apply_override(named, override)
+    if variant:
+        named = {"variant": variant}
+    name = named.get("variant", "" if own else document.get("variant"))  # a run's own file has its variant
+    document = with_variant(document, name) if isinstance(name, str) and name else {**document, **named}
     for override in overrides:
-        if override.startswith("variant="):
-            apply_override(named, override)
-    name = variant or named.get("variant") or document.get("variant")
-    return with_variant(document, name) if isinstance(name, str) and name else document
+        if override not in names:
+            apply_override(document, override)
+    return parse_config(document)
 
 
 def _is_a_runs_own(path: Path) -> bool:

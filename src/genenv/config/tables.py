@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import logging
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
@@ -28,6 +29,8 @@ RENAMED = {
     "shift.domain": "shift.environment",
 }
 """Settings and sections of older versions, with their present names. The old names work for one release."""
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+"""Keys that TOML takes without quotes."""
 _LOG = logging.getLogger(__name__)
 
 _SYNONYMS: Mapping[str, Sequence[str]] = {
@@ -158,10 +161,10 @@ def put(tables: dict[str, Json], key: str, value: Json, *, context: str = "") ->
 
 
 def flat(tables: JsonObject) -> dict[str, Json]:
-    """Return the values of nested tables by dotted key, in order."""
+    """Return the values of nested tables by dotted key, in order; an empty table is a value."""
     found: dict[str, Json] = {}
     for key, value in tables.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             found |= {f"{key}.{inner}": below for inner, below in flat(value).items()}
         else:
             found[key] = value
@@ -192,11 +195,15 @@ def _toml_lines(table: JsonObject, prefix: str) -> Iterator[str]:
     """Yield the values first, then a block for each section."""
     for key, value in table.items():
         if not isinstance(value, Mapping):
-            yield f"{key} = {toml_value(value)}"
+            yield f"{_toml_key(key)} = {toml_value(value)}"
     for key, value in table.items():
         if isinstance(value, Mapping):
-            yield f"\n[{prefix}{key}]"
-            yield from _toml_lines(value, f"{prefix}{key}.")
+            yield f"\n[{prefix}{_toml_key(key)}]"
+            yield from _toml_lines(value, f"{prefix}{_toml_key(key)}.")
+
+
+def _toml_key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else toml_value(key)
 
 
 def toml_value(value: Json) -> str:
@@ -206,34 +213,30 @@ def toml_value(value: Json) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
-        inner = (f"{toml_value(key)} = {toml_value(one)}" for key, one in value.items())
+        inner = (f"{_toml_key(key)} = {toml_value(one)}" for key, one in value.items())
         return f"{{{', '.join(inner)}}}"
     if isinstance(value, Sequence):
         return f"[{', '.join(map(toml_value, value))}]"
     return repr(value)
 
 
-def renamed(tables: Mapping[str, Json], *, warn: bool = False) -> dict[str, Json]:
+def renamed(tables: Mapping[str, Json], *, warn: bool = False, section: str = "") -> dict[str, Json]:
     """Return tables in which settings of older versions have their present names.
 
     Args:
         tables: tables of a file; if two keys set one setting, the later one wins.
         warn: log one line for each old name.
+        section: dotted key of the tables, with a trailing dot.
     """
     found: dict[str, Json] = {}
-    seen = dict[str, str]()
-    for key, value in flat(tables).items():
-        old = next((old for old in RENAMED if key == old or key.startswith(f"{old}.")), None)
-        if old is not None:
-            seen[old] = RENAMED[old]
-        put(found, key if old is None else RENAMED[old] + key.removeprefix(old), value)
-    agents, own = tables.get("agents"), found.get("agents", {})
-    if isinstance(agents, Mapping) and isinstance(own, Mapping):
-        found["agents"] = {
-            name: own.get(name, {}) for name in agents
-        }  # one without settings is an agent, too
-    for old, new in seen.items() if warn else ():
-        _LOG.warning("%r is now called %r in settings; the old name works until the next release", old, new)
+    for key, value in tables.items():
+        old, new = f"{section}{key}", RENAMED.get(f"{section}{key}", f"{section}{key}")
+        if warn and new != old:
+            _LOG.warning(
+                "%r is now called %r in settings; the old name works until the next release", old, new
+            )
+        inner = renamed(value, warn=warn, section=f"{new}.") if isinstance(value, Mapping) else value
+        found = merged(found, {new.removeprefix(section): inner})
     return found
 
 
@@ -244,13 +247,13 @@ def check_keys(document: JsonObject, known: Sequence[str]) -> None:
         UsageError: the message names the key and suggests a setting.
     """
     sections = {".".join(key.split(".")[:depth]) for key in known for depth in range(1, key.count(".") + 1)}
-    pending = list(document.items())
+    pending = [(_toml_key(key), value) for key, value in document.items()]
     for key, value in pending:
         if key not in sections:
             if key not in known:
                 raise _unknown(key, known, sections)
         elif isinstance(value, Mapping):
-            pending += [(f"{key}.{inner}", below) for inner, below in value.items()]
+            pending += [(f"{key}.{_toml_key(inner)}", below) for inner, below in value.items()]
         else:
             raise UsageError(f"{key!r} is a section, not a value; write [{key}] and its settings below")
 
@@ -308,12 +311,18 @@ def _sentence(model: type[BaseModel], values: Mapping[str, object], error: Error
     for part in error["loc"]:
         name = str(part)
         key += name
-        value = cast(Mapping[str, object], value)[name] if isinstance(value, Mapping) else error["input"]
-        inner = section_of(holder.model_fields[name])
+        if (field := holder.model_fields.get(name)) is None:
+            break  # of another name than the field's
+        inner = section_of(field)
+        table = cast(Mapping[str, object], value) if isinstance(value, Mapping) else {name: error["input"]}
+        if name not in table:
+            means = f"allowed: {allowed(field)}" if inner is None else f"write [{key}] and its settings below"
+            return f"setting {key!r} is required; {means}"
+        value = table[name]
         if inner is None:
             if error["type"] == "value_error":  # from a custom validator, whose message says more than a type
                 return f"setting {key!r}: {error['msg'].removeprefix('Value error, ')}"
-            return not_allowed(key, value, holder.model_fields[name])
+            return not_allowed(key, value, field)
         holder, key = inner, f"{key}."
     where = f"section {key.rstrip('.')!r}: " if key else ""
     return where + error["msg"].removeprefix("Value error, ")

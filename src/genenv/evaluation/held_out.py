@@ -25,13 +25,13 @@ from genenv.environments.mixture import member_of
 from genenv.errors import ContextOverflow, UsageError
 from genenv.evaluation.base import Benchmark, Grade, Graded, Item
 from genenv.evaluation.data import DataFolder
-from genenv.evaluation.models import NamedPolicy, named_policy
+from genenv.evaluation.models import named_policy
 from genenv.rollout.driver import UNFINISHED, EpisodeOver, play
 from genenv.runs.folder import RunFolder
 from genenv.settings import Settings
 from genenv.statistics import Figure
 from genenv.texts import masked
-from genenv.types import AGENT, Json, JsonObject, Message, StopReason, Task, Verdict
+from genenv.types import Json, JsonObject, Message, StopReason, Task, Verdict
 
 TASKS = "held_out_tasks"
 """The name of the tasks' hash in a summary's `data`."""
@@ -50,12 +50,13 @@ class Limits:
     """Seconds that the environment may take; the model's time is not counted."""
 
     @classmethod
-    def of_run(cls, config: RunConfig) -> Self:
-        """Those that a run's settings say."""
+    def of_run(cls, config: RunConfig, agent: str | None = None) -> Self:
+        """Those that a run's settings say for one of its agents; for None, those of `[agent]`."""
+        own = config.agent if agent is None else config.population[agent]
         return cls(
-            max_new_tokens=config.agent.max_new_tokens,
+            max_new_tokens=own.max_new_tokens,
             context_tokens=config.policy.context_tokens,
-            timeout_s=config.agent.episode_timeout_s,
+            timeout_s=own.episode_timeout_s,
         )
 
 
@@ -105,8 +106,8 @@ class Conversation:
             if message.role == "tool" and self._calls:
                 added["tool_call_id"] = self._calls.pop(0)
             self._messages.append(added)
-        reply = await self.talk(self._messages, tools=tools, choices=choices)
         most, window = self.limits.max_new_tokens, self.limits.context_tokens
+        reply = await self.talk(self._messages, tools=tools, choices=choices, max_tokens=most)
         if reply.prompt_tokens > window - most:
             raise ContextOverflow(
                 f"the conversation has {reply.prompt_tokens} tokens; a reply of {most} then passes the run's "
@@ -127,6 +128,9 @@ class HeldOutConfig(Settings, frozen=True):
     """Folder of the run whose environment is used; left out, the run that `--policy` names."""
     config: str | None = Field(default=None, min_length=1)
     """Instead of a run: a TOML file with the environment and its settings, as for `genenv train`."""
+    agent: str | None = Field(default=None, min_length=1)
+    """Of a run with several agents, the one whose limits and seat count; left out, the one that `--policy`
+    names, or the settings of `[agent]`."""
     seat: str | None = Field(default=None, min_length=1)
     """In an environment with seats, the seat that the model plays; left out, the seat of that agent in the
     run, or the first one. Code plays the others."""
@@ -176,8 +180,11 @@ class HeldOut(Benchmark):
                 f"{masked(policy)} is of no run, so nothing says whose held-out tasks to ask; add --set "
                 "held_out.run=runs/demo, or --set held_out.config=FILE.toml for an environment without a run"
             )
-        seat = given.seat or _seat_of(named)
-        return given.model_copy(update={"run": named.run.as_posix(), "seat": seat})
+        config = load_config(RunFolder.open(named.run).config)
+        name = given.agent or named.policy
+        agent = None if name == "simulator" else config.agent_named(name)
+        found = {"run": named.run.as_posix(), "seat": given.seat or config.seat_of(agent)}
+        return given.model_copy(update=found | ({"agent": agent} if len(config.population) > 1 else {}))
 
     def load(self, data: DataFolder, split: str) -> Sequence[Item]:
         """Return the environment's held-out tasks as items, and record their hash among those of files.
@@ -187,14 +194,15 @@ class HeldOut(Benchmark):
         """
         self._of = self._settings_of_run()
         self._env = load_environment(self._of.environment.name, self._of.environment.settings)
-        seat = self._chosen.seat
+        agent = self._chosen.agent and self._of.agent_named(self._chosen.agent)
+        seat = self._chosen.seat or self._of.seat_of(agent)
         seats = environment_seats(self._of.environment.name, self._of.environment.settings)
         if seat is not None and seat not in seats:
             raise UsageError(
                 f"held_out.seat is {seat!r}, but the seats of {self._of.environment.name} are "
                 f"{', '.join(seats) or 'none'}; set one of them, or leave it out"
             )
-        self._limits = Limits.of_run(self._of)
+        self._limits = Limits.of_run(self._of, agent or self._of.seated.get(seat or ""))
         self.max_tokens = self._limits.max_new_tokens
         tasks = list(self._env.held_out())
         main: int = getattr(self._env, "main_held_out", len(tasks))
@@ -266,16 +274,6 @@ class HeldOut(Benchmark):
             "context_tokens": self._limits.context_tokens,
             "episode_timeout_s": self._limits.timeout_s,
         }
-
-
-def _seat_of(named: NamedPolicy) -> str | None:
-    """Return the first seat of an agent in the run that trained it; None if it has none."""
-    config = load_config(RunFolder.open(named.run).config)
-    if not config.seated or named.policy not in (AGENT, *config.population):
-        return None
-    agent = config.agent_named(named.policy)
-    seats = environment_seats(config.environment.name, config.environment.settings)
-    return next(seat for seat in seats if config.seated.get(seat) == agent)
 
 
 def _item(env: Environment, task: Task) -> Item:

@@ -358,6 +358,7 @@ def _written(wanted: Wanted, source: Source, folder: Path, out: Path, today: str
         base=made.base,
         rank=config.lora_rank,
         run=source.folder.path.as_posix(),
+        agent=source.agent,
         context_tokens=agent.context_tokens,
         example=bool(example),
         own_tools=is_folder(source.config.environment.name),

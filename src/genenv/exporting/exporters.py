@@ -53,6 +53,8 @@ class Served:
     """The name or the folder from which others load the base."""
     rank: int
     run: str
+    agent: str
+    """Name of the agent in a run with several; else empty."""
     context_tokens: int
     example: bool
     """Whether `example.json` exists."""
@@ -217,6 +219,8 @@ def ways(served: Served) -> list[Way]:
         command = f"curl {endpoint}/chat/completions -H 'Content-Type: application/json' -d {example}"
         found.append(Way(f"one of the run's own tasks, to a server{note}", [command]))
     of_run = f"--set {shlex.quote(f'held_out.run={served.run}')}"
+    if served.agent:
+        of_run += f" --set held_out.agent={served.agent}"
     server = shlex.quote(f"openai:{endpoint}#{served.name}")
     measured = [f"genenv eval held-out --policy {server} {of_run}"]
     tried = [f"genenv try {shlex.quote(served.run)} --policy {server}"] if served.own_tools else []

@@ -69,16 +69,14 @@ class Gate:
         for task in tasks:
             self.archive.add(task.id, self.env.surface(task))
 
-    def recall(self, surfaces: Iterable[tuple[str, str]], others: Iterable[Task]) -> None:
+    def recall(self, surfaces: Iterable[tuple[str, str]]) -> None:
         """Add the generated tasks of all committed rounds to the archive.
 
         Args:
-            surfaces: id and text (`Environment.surface`) of tasks that were stored with their text.
-            others: tasks that were stored without it.
+            surfaces: id and text (`Environment.surface`) of the tasks that were rolled out.
         """
         for name, surface in surfaces:
             self.archive.add(name, surface)
-        self.remember(others)
 
     def protect(self, tasks: Iterable[Task]) -> None:
         """Add held-out tasks, which no generated task may resemble."""

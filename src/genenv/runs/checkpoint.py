@@ -23,7 +23,6 @@ from typing import cast
 from genenv.errors import DataError, disk_is_full
 from genenv.files import sync
 from genenv.runs.store.database import MEND
-from genenv.runs.store.records import Identity
 
 MANIFEST = "MANIFEST.json"
 COMMITTED = "COMMITTED"
@@ -50,13 +49,13 @@ def checkpoint_round(path: Path) -> int:
 
 
 @contextmanager
-def new_checkpoint(root: Path, round_: int, *, run: str | None = None) -> Generator[Path]:
+def new_checkpoint(root: Path, round_: int, *, run: str) -> Generator[Path]:
     """Write the checkpoint of a round atomically: a kill leaves all of it or nothing with its name.
 
     Args:
         root: the run's folder of checkpoints; created if missing.
         round_: the round.
-        run: id of the run; None writes the format from before runs had ids.
+        run: id of the run.
 
     Yields:
         An empty folder to fill. After the block it has the checkpoint's name.
@@ -101,7 +100,7 @@ def is_committed(path: Path) -> bool:
     return (path / COMMITTED).exists()
 
 
-def never_committed(path: Path, identity: Identity) -> bool:
+def never_committed(path: Path, run: str) -> bool:
     """Return whether a checkpoint was certainly left by a process killed before the commit.
 
     That takes proof: a readable manifest of this run and of the folder's round, and no mark. Any other
@@ -111,16 +110,15 @@ def never_committed(path: Path, identity: Identity) -> bool:
         manifest = _read_manifest(path)
     except DataError:
         return False
-    whose = (manifest.run, manifest.round) == (identity.id, checkpoint_round(path))
-    return whose and not is_committed(path)
+    return (manifest.run, manifest.round) == (run, checkpoint_round(path)) and not is_committed(path)
 
 
-def verify_checkpoint(path: Path, identity: Identity | None, *, sha256: bytes | None = None) -> None:
+def verify_checkpoint(path: Path, run: str | None, *, sha256: bytes | None = None) -> None:
     """Check that a checkpoint belongs to this run and the round in its name, and is intact.
 
     Args:
         path: the checkpoint.
-        identity: identity of the run; None if the store cannot be read.
+        run: id of the run; None if the store cannot be read.
         sha256: SHA-256 of the manifest according to the store; None if the store has none.
 
     Raises:
@@ -130,9 +128,8 @@ def verify_checkpoint(path: Path, identity: Identity | None, *, sha256: bytes | 
     number = checkpoint_round(path)
     if manifest.round != number:
         raise DataError(f"{path} is the checkpoint of round {manifest.round}, not of {number}; {MEND}")
-    if identity is not None and not _is_of(manifest, identity):
-        whose = "names no run, as this run's do" if manifest.run is None else "is of another run"
-        raise DataError(f"{path} {whose}; {MEND}")
+    if run not in (None, manifest.run):
+        raise DataError(f"{path} is of another run; {MEND}")
     if sha256 is not None and sha256 != manifest.sha256:
         raise DataError(
             f"{path} is not the checkpoint that round {number} was committed with "
@@ -140,11 +137,6 @@ def verify_checkpoint(path: Path, identity: Identity | None, *, sha256: bytes | 
         )
     for name, (size, file_sha256) in manifest.files.items():
         _verify_file(path / name, size, file_sha256)
-
-
-def _is_of(manifest: _Manifest, identity: Identity) -> bool:
-    """Return whether a checkpoint contains the run's id, or is old enough to contain none."""
-    return manifest.run == identity.id or (manifest.run is None and manifest.round <= identity.legacy_until)
 
 
 def _verify_file(file: Path, size: int, sha256: str) -> None:
@@ -219,8 +211,7 @@ def _remove(path: Path) -> None:
 class _Manifest:
     """The contents of a checkpoint's `MANIFEST.json`."""
 
-    run: str | None
-    """None if it was written before runs had ids."""
+    run: str
     round: int
     files: Mapping[str, tuple[int, str]]
     """Size and SHA-256 of each file, by name."""
@@ -228,13 +219,13 @@ class _Manifest:
     """SHA-256 of the manifest file."""
 
 
-def _write_manifest(folder: Path, round_: int, run: str | None) -> None:
+def _write_manifest(folder: Path, round_: int, run: str) -> None:
     files = {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": _sha256(path)}
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
-    text = json.dumps({**({} if run is None else {"run": run}), "round": round_, "files": files}, indent=2)
+    text = json.dumps({"run": run, "round": round_, "files": files}, indent=2)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 
@@ -252,7 +243,7 @@ def _read_manifest(path: Path) -> _Manifest:
         found = cast("dict[str, object]", json.loads(data))
         files = cast("dict[str, dict[str, str]]", found["files"])
         return _Manifest(
-            run=None if found.get("run") is None else str(found["run"]),
+            run=str(found["run"]),
             round=int(cast("int", found["round"])),
             files={name: (int(entry["bytes"]), entry["sha256"]) for name, entry in files.items()},
             sha256=hashlib.sha256(data).digest(),

@@ -41,7 +41,7 @@ from genenv.runs.checkpoint import (
     verify_checkpoint,
 )
 from genenv.runs.store.database import MEND
-from genenv.runs.store.reader import read_identity
+from genenv.runs.store.reader import read_run_id
 from genenv.runs.store.records import RoundRecord
 from genenv.runs.store.store import PoolStore
 
@@ -104,6 +104,7 @@ class RunFolder:
         folder = cls.vacant(path)
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
         with folder.lock():
+            folder._refuse_a_run()  # it may have begun and ended while this one waited
             folder._clear_failed_start()
             folder.config.unlink(missing_ok=True)
             for file in ("pool.db", "pool.db-wal", "pool.db-shm"):
@@ -126,18 +127,7 @@ class RunFolder:
         folder = cls(path)
         if path.exists() and not path.is_dir():
             raise UsageError(f"{path} is a file; choose another --out")
-        count = folder._rounds()
-        # A run that lost its store is none that never began.
-        lost = (
-            folder._has_metrics()
-            or (folder.config.exists() and not folder.pool.exists())
-            or folder._has_played()
-        )
-        if count is not None or lost:
-            raise UsageError(
-                f"{path} already holds a run of {count or 0} {'round' if count == 1 else 'rounds'}; "
-                "continue it with --resume or choose another --out"
-            )
+        folder._refuse_a_run()
         if folder.config.exists():
             with folder.lock():  # its start failed, or is under way
                 pass
@@ -182,7 +172,7 @@ class RunFolder:
             kept = ", ".join(map(str, found))
             raise UsageError(f"{self.path} keeps no checkpoint of round {number}; it keeps {kept}")
         path = self.checkpoint_path(number)
-        verify_checkpoint(path, read_identity(self.pool))
+        verify_checkpoint(path, read_run_id(self.pool))
         return path, number
 
     def lock(self) -> AbstractContextManager[None]:
@@ -208,7 +198,7 @@ class RunFolder:
         Raises:
             DataError: the disk is full or a file is damaged; the round is not committed.
         """
-        with new_checkpoint(self.checkpoints, record.number, run=store.identity().id) as empty:
+        with new_checkpoint(self.checkpoints, record.number, run=store.run_id()) as empty:
             yield empty
         checkpoint = checkpoint_path(self.checkpoints, record.number)
         store.commit_round(record, checkpoint=manifest_sha256(checkpoint))
@@ -285,15 +275,10 @@ class RunFolder:
                 f"the {self.pool.name} (and its -wal file, if there is one) of a round whose checkpoint is "
                 "there, or start a new run; nothing was changed"
             )
-        verify_checkpoint(path, store.identity(), sha256=store.checkpoint_sha256(last))
+        verify_checkpoint(path, store.run_id(), sha256=store.checkpoint_sha256(last))
 
     def tidy(self, store: PoolStore, last: int | None, note: Callable[[str], None]) -> None:
         """Change the disk as `restore` says, after `prove`."""
-        if store.seal_legacy():
-            note(
-                f"{self.path} was begun by an older genenv: its rounds up to {last} have checksums from now "
-                "on, and its checkpoints up to there, which name no run, are taken for its own"
-            )
         if last is not None:
             mark_committed(checkpoint_path(self.checkpoints, last))
         sweep(self.checkpoints)
@@ -329,7 +314,7 @@ class RunFolder:
     def _is_left_of_next(self, store: PoolStore, path: Path, last: int | None) -> bool:
         """Return whether a checkpoint is of the next round and was left by a kill before the commit."""
         due = (0, 1) if last is None else (last + 1,)
-        return checkpoint_round(path) in due and never_committed(path, store.identity())
+        return checkpoint_round(path) in due and never_committed(path, store.run_id())
 
     def _set_aside(self, paths: Sequence[Path], *, metrics: bool) -> Path:
         """Move checkpoints, and copy the metrics, to a new folder."""
@@ -351,6 +336,16 @@ class RunFolder:
         """Return the checkpoints of rounds that the store does not have."""
         found = checkpoints(self.checkpoints)
         return [path for number, path in found.items() if last is None or number > last]
+
+    def _refuse_a_run(self) -> None:
+        count = self._rounds()
+        # A run that lost its store is none that never began.
+        lost = self._has_metrics() or (self.config.exists() and not self.pool.exists()) or self._has_played()
+        if count is not None or lost:
+            raise UsageError(
+                f"{self.path} already holds a run of {count or 0} {'round' if count == 1 else 'rounds'}; "
+                "continue it with --resume or choose another --out"
+            )
 
     def _has_played(self) -> bool:
         """Return whether there are checkpoints that a failed start cannot have left."""

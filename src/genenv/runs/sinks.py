@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Protocol
 
 from genenv.config.run import LoggingConfig
-from genenv.errors import UsageError
+from genenv.errors import UsageError, first_line
 from genenv.runs.metrics import check_names, describe
 from genenv.types import JsonObject
 
@@ -66,7 +66,7 @@ class WandbSink:
         settings: the resolved settings, shown with the charts.
 
     Raises:
-        UsageError: the package is missing.
+        UsageError: the package is missing, or Weights & Biases does not open a run.
     """
 
     def __init__(self, folder: Path, *, project: str, name: str, settings: JsonObject) -> None:
@@ -75,9 +75,14 @@ class WandbSink:
         run_id = saved.read_text(encoding="utf-8").strip() if saved.exists() else secrets.token_hex(4)
         folder.mkdir(parents=True, exist_ok=True)
         saved.write_text(f"{run_id}\n", encoding="utf-8")
-        self._run = wandb.init(
-            project=project, name=name, id=run_id, dir=str(folder), config=dict(settings), resume="allow"
-        )
+        own = {"id": run_id, "dir": str(folder), "config": dict(settings), "resume": "allow"}
+        try:
+            self._run = wandb.init(project=project, name=name, **own)
+        except Exception as error:
+            raise UsageError(
+                f"logging.wandb: no run of Weights & Biases can be opened ({first_line(error)}); run wandb "
+                "login, set WANDB_MODE=offline, or leave the setting out"
+            ) from error
 
     def write(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Log the metrics of a round as one step, without delay."""
@@ -117,7 +122,7 @@ def open_sinks(config: LoggingConfig, folder: Path, *, name: str, settings: Json
         settings: the resolved settings.
 
     Raises:
-        UsageError: a package is missing.
+        UsageError: a package is missing, or Weights & Biases does not open a run.
     """
     sinks: list[Sink] = []
     if config.tensorboard:

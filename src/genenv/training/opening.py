@@ -316,14 +316,11 @@ def start(
     with _opened(resolved, folder, reporter) as loop:
         path.mkdir(parents=True, exist_ok=True)
         remember(folder, file)
-        settings = dump_toml(loop.config)
-        if origin is None:
-            RunFolder.create(path, settings)
-        else:
-            RunFolder.create(path, origin.note() + settings, fill=origin.fill)
+        settings = ("" if origin is None else origin.note()) + dump_toml(loop.config)
+        RunFolder.create(path, settings, fill=None if origin is None else origin.fill)
         _note_server(folder, loop.policies.backend)
         begun()
-        loop.run()
+        loop.run(lambda _: _check_ours(folder, settings))
 
 
 def go_on(
@@ -353,6 +350,7 @@ def go_on(
         GenenvError: the run cannot continue. The message says why.
     """
     folder = RunFolder.open(path)
+    saved = folder.config.read_text(encoding="utf-8")
     change = for_training(folder, file, overrides, other_arithmetic=other_arithmetic)
     if (note := check_length(folder, change)) is not None:
         reporter.note(note)
@@ -368,6 +366,7 @@ def go_on(
         final = replace(change, asked=loop.config)
 
         def note_changes(last: int | None) -> None:
+            _check_ours(folder, saved)
             record(folder, final, since=0 if last is None else last + 1)
             remember(folder, file)
 
@@ -375,6 +374,18 @@ def go_on(
         begun()
         loop.run(note_changes)
     return None
+
+
+def _check_ours(folder: RunFolder, settings: str) -> None:
+    """Refuse to train a run whose settings another process has written since this one read or wrote them.
+
+    It is called while this process holds the lock.
+    """
+    if folder.config.read_text(encoding="utf-8") != settings:
+        raise UsageError(
+            f"another process has started or continued {folder.path} meanwhile; continue it with --resume, "
+            "or choose another --out"
+        )
 
 
 def _finished(folder: RunFolder, rounds: int) -> tuple[int, Sequence[str]] | None:
@@ -401,6 +412,8 @@ def _opened(config: ResolvedConfig, folder: RunFolder, reporter: Reporter) -> Ge
     with contextlib.ExitStack() as opened:
         env = open_environment(config, reporter)
         opened.callback(close_environment, env)
+        sinks = open_sinks(config.logging, folder.path, name=config.run.name, settings=as_tables(config))
+        opened.callback(close_all, sinks)
         players = load_players(config, env, reporter)
         if players.backend.end is not None:
             opened.callback(players.backend.end)
@@ -408,8 +421,6 @@ def _opened(config: ResolvedConfig, folder: RunFolder, reporter: Reporter) -> Ge
             config = config.model_copy(update={"policy": settled})
         for name in config.offered_tools:
             _check_tools(env, players.agents[name].sampler, seed=config.run.seed)
-        sinks = open_sinks(config.logging, folder.path, name=config.run.name, settings=as_tables(config))
-        opened.callback(close_all, sinks)
         with staged(reporter, "building base tasks", items=len(env.seeds()), unit="tasks"):
             loop = CoEvolution(config, env, players, folder, sinks=sinks, reporter=reporter)
         yield loop

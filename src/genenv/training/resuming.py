@@ -23,7 +23,7 @@ from genenv.config.resolved import (
     with_values,
 )
 from genenv.config.run import RunConfig, dump_toml, load_config
-from genenv.config.tables import apply_override, dump_tables, flat, read_tables, renamed
+from genenv.config.tables import apply_override, dump_tables, flat, read_tables, renamed, toml_value
 from genenv.environments import is_folder
 from genenv.errors import UsageError
 from genenv.files import write_whole
@@ -222,7 +222,7 @@ def record(folder: RunFolder, change: Continued, *, since: int) -> None:
     if not was:
         return
     changes = ", ".join(
-        f"{key} = {_shown(after)} (was {_shown(before)})" for key, (before, after) in was.items()
+        f"{key} = {toml_value(after)} (was {toml_value(before)})" for key, (before, after) in was.items()
     )
     notes.append(f"# from round {since} on: {changes}")
     write_whole(folder.config, "\n".join([*notes, "", now]))
@@ -259,10 +259,6 @@ def _in_overrides(folder: RunFolder, overrides: Sequence[str], saved: RunConfig)
 def _has_moved(before: str, now: str) -> bool:
     """Return whether an environment's folder may have moved: nothing is where it was."""
     return is_folder(before) and is_folder(now) and not Path(before).exists() and Path(now).exists()
-
-
-def _shown(value: Json) -> str:
-    return dump_tables({"": value}).partition("= ")[2].strip()
 
 
 def check_length(folder: RunFolder, change: Continued) -> str | None:

@@ -121,7 +121,7 @@ class TaskPool:
             self.replay.recall(store.last_seen(since=since))
         if self.config.curriculum.replay_share:
             self.replay.recall_valid(store.valid_tasks(since=since))
-        self.gate.recall(store.surfaces(), store.without_surface())
+        self.gate.recall(store.surfaces())
 
     def state(self) -> JsonObject:
         """Return the state that `recall` needs besides the tasks, as JSON."""

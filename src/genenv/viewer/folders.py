@@ -23,7 +23,6 @@ from genenv.progress import LiveState, read_live
 from genenv.runs.folder import RunFolder
 from genenv.runs.metrics import target_band
 from genenv.runs.store.database import Database
-from genenv.runs.store.migrations import APPLICATION_ID, MIGRATIONS
 from genenv.untrusted.documents import read_toml
 
 FoundT = TypeVar("FoundT")
@@ -278,16 +277,8 @@ def reading(run: Run, query: Callable[[Database], FoundT], *, side: Path | None 
 def _queried(path: Path, query: Callable[[Database], FoundT], side: Path | None) -> FoundT:
     try:
         with Database.peek(path, limit_s=LIMIT_S) as db:
-            version, own = (db.rows(f"PRAGMA {name}")[0][0] for name in ("user_version", "application_id"))
-            if own != APPLICATION_ID:
-                raise DataError(f"{path} is not a store of genenv, or it is being created")
-            if version > len(MIGRATIONS):
-                raise DataError(f"{path} was written by a newer genenv: install that version to see it")
-            if version < len(MIGRATIONS):
-                raise DataError(
-                    f"{path} has the older format {version}: another process is changing that, or "
-                    f"`genenv report {path.parent}` will"
-                )
+            if not db.has_table("rounds"):
+                raise DataError(f"{path} is not a store of genenv yet: it is being created")
             if side is not None:
                 db.run("ATTACH ? AS side", (f"{side.as_uri()}?mode=ro",))
             with db.snapshot():

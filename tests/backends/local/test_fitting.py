@@ -129,6 +129,29 @@ def test_the_doctor_says_whether_a_run_fits() -> None:
     assert "take no memory" in refused("doctor", "demo", "--set", "policy.backend=scripted")
 
 
+def test_the_doctor_counts_every_agent_with_its_own_model_and_backend(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[tuple[str, list[str], list[str]]] = []
+
+    def estimated(policy: PolicyConfig, **named: Any) -> Any:
+        counted.append((policy.model, named["policies"], named["held"]))
+        return estimate_memory(policy, **named)
+
+    monkeypatch.setattr("genenv.backends.local.memory_estimate.estimate_memory", estimated)
+    two = ["policy.tuning=full", "agents.a.kl_coefficient=0.1", "agents.b.kl_coefficient=0"]
+    sets = [word for one in (*two, "policy.model=tiny") for word in ("--set", one)]
+    succeeds("doctor", "demo", *sets)
+    there = ["agents.a.model=tiny", "agents.b.backend=scripted", "simulator.source=variation"]
+    succeeds("doctor", "demo", *sets[:-2], *(word for one in there for word in ("--set", one)))
+    assert [(model, policies) for model, policies, _ in counted] == [
+        ("tiny", ["a", "b", "simulator"]),
+        ("tiny", ["a"]),
+    ]
+    assert all("a" in held and "b" not in held for _, _, held in counted)
+    assert "two base models" in refused("doctor", "demo", *sets, "--set", "agents.b.model=smollm2-135m")
+
+
 def test_of_several_processes_each_holds_its_share_of_the_layers() -> None:
     config, source = PolicyConfig(model="tiny", backend="vllm"), loading.resolve("tiny")
     shape = shape_of(source, config.lora_targets)

@@ -51,6 +51,7 @@ def test_the_whole_conversation_is_given_each_time_and_the_end_of_turns_is_data(
     assert [(m["role"], m["content"]) for m in talker.heard[1]] == [
         *(("system", "s"), ("user", "u"), ("assistant", "a"), ("tool", "one")),
     ]
+    assert talker.max_tokens == [10, 10], "a reply is as long as the run lets it be"
 
 
 def test_a_reply_that_is_cut_off_ends_the_attempt() -> None:
@@ -142,11 +143,20 @@ def test_a_model_may_play_another_seat_than_the_first(tmp_path: Path) -> None:
     assert 0 <= first.measures["reward"] <= 1
     run = '[environment]\nname = "guess_who"\nseats = {asker = "seeker", answerer = "helper"}\n'
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.toml").write_text(f"{run}[agents.seeker]\ntrain = false\n[agents.helper]\n")
+    agents = "[agents.seeker]\ntrain = false\n[agents.helper]\nmax_new_tokens = 7\nepisode_timeout_s = 9\n"
+    (tmp_path / "run" / "config.toml").write_text(run + agents)
     (tmp_path / "run" / "pool.db").touch()
     for agent, seat in {"seeker": "asker", "helper": "answerer"}.items():
         of_run = HeldOut.settled(HeldOutConfig(), f"{tmp_path / 'run'}:{agent}")
-        assert of_run == HeldOutConfig(run=(tmp_path / "run").as_posix(), seat=seat)
+        assert of_run == HeldOutConfig(run=(tmp_path / "run").as_posix(), agent=agent, seat=seat)
+    for which in ({"agent": "helper", "seat": "answerer"}, {"agent": "helper"}, {"seat": "answerer"}):
+        own = HeldOut(HeldOutConfig(run=str(tmp_path / "run"), **which))
+        held = own.load(DataFolder(None), "all")[0]
+        limits = own.describe()
+        assert (limits["max_new_tokens"], limits["episode_timeout_s"]) == (7, 9)
+        talker = Recited(*["y"] * 9)
+        asyncio.run(own.attempt(held, talker))
+        assert "Reply yes or no" in talker.heard[0][0]["content"]
     wrong = HeldOut(HeldOutConfig(config=str(tmp_path / "c.toml"), seat="judge"))
     with pytest.raises(
         UsageError, match=r"held_out\.seat is 'judge', but the seats of guess_who are asker, answerer"

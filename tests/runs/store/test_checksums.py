@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from genenv.errors import DataError
-from genenv.runs.store.migrations import ROUND_PARTS
 from genenv.runs.store.store import BASE_PARTS, PoolStore
-from older_stores import BEFORE_CHECKSUMS, make_older
+from genenv.runs.store.tables import ROUND_PARTS
 from runs.store.test_store import BASE_TASK, HELD_OUT, SEED, filled, make_record
 
 FLIPS = 100
@@ -51,7 +50,6 @@ def rounds(store: PoolStore) -> Iterator[object]:
         yield store.samples(number), store.evaluations(number)
         yield store.tasks(rounds=range(number, number + 1))
     yield store.overview()
-    yield [store.lineage(task.id) for task in store.tasks()]
 
 
 def noticed(path: Path) -> bool:
@@ -190,40 +188,9 @@ def test_a_seed_that_comes_with_a_round_is_covered_too(tmp_path: Path) -> None:
         assert store.damage(whole=True) == []
 
 
-def test_a_store_of_the_first_format_keeps_every_row_and_gets_checksums_when_it_is_resumed(
-    path: Path,
-) -> None:
-    with PoolStore.open(path, create=False) as store:
-        store._db.run("DELETE FROM reminders")  # the first format had none
-        before = store.digest()
-    make_older(path, BEFORE_CHECKSUMS)
-    with PoolStore.open(path, create=False) as store:
-        assert store.digest() == before
-        assert store.identity().legacy_until == 5
-        assert not store.has_checksums()
-        assert store.damage(whole=True) == []
-        assert store.seal_legacy()
-        assert not store.seal_legacy()
-        store._db.run("UPDATE traces SET reward = 0.25 WHERE round = 1")
-        assert store.damage(whole=True) == ["traces of round 1"]
-
-
-def test_a_round_committed_to_a_store_of_the_first_format_brings_the_earlier_ones_checksums(
-    path: Path,
-) -> None:
-    make_older(path, BEFORE_CHECKSUMS)
-    with PoolStore.open(path, create=False) as store:
-        store.commit_round(make_record(6))
-        assert store.damage(whole=True) == []
-        assert store.has_checksums()
-        store._db.run("DELETE FROM checksums")
-        assert store.damage(whole=False) == ["all checksums"]
-
-
 def test_two_runs_have_two_ids_and_equal_digests(tmp_path: Path) -> None:
     with filled(tmp_path / "a.db", rounds=1) as a, filled(tmp_path / "b.db", rounds=1) as b:
-        assert a.identity().id != b.identity().id
-        assert a.identity().legacy_until == -1
+        assert a.run_id() != b.run_id()
         assert a.digest() == b.digest()
 
 
@@ -239,13 +206,6 @@ def test_tables_that_are_not_a_stores_are_damage(path: Path, sql: str) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.execute(sql)
     with pytest.raises(DataError, match=r"pool\.db is damaged \(its tables are not those of a store\)"):
-        PoolStore.open(path, create=False)
-
-
-def test_an_older_version_number_on_newer_tables_is_damage(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version = 1")
-    with pytest.raises(DataError, match=r"pool\.db is damaged \((.* already exists|duplicate column.*)\)"):
         PoolStore.open(path, create=False)
 
 

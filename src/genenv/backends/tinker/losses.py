@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from typing import cast
 
 import tinker
+import torch
 
 from genenv.algorithms.datum import Datum, Objective
-from genenv.algorithms.losses import K3_MAX, LOG_RATIO_MAX, LOSSES, LossTerms, Values, find_loss, held, k3
+from genenv.algorithms.losses import K3_MAX, LOG_RATIO_MAX, LOSSES, LossTerms, find_loss, held, k3
 from genenv.backends.tinker.service import encoded, targets
 from genenv.errors import UsageError
 
@@ -158,9 +159,9 @@ def measures(data: Sequence[Datum], objective: Objective, now: Rows, reference: 
     for place, one in enumerate(data):
         old = _old(one) if one.is_policy_gradient else now[place]
         terms = LossTerms(
-            logprob=Values.of(now[place]),
-            old=Values.of(old),
-            advantage=Values.of(one.advantages or (0.0,) * len(one.weights)),
+            logprob=torch.tensor(now[place], dtype=torch.float64),
+            old=torch.tensor(old, dtype=torch.float64),
+            advantage=torch.tensor(one.advantages or (0.0,) * len(one.weights), dtype=torch.float64),
             low=1 - objective.clip_low,
             high=1 + objective.clip_high,
             sequence_mean=lambda values: values,

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from genenv.errors import DataError
 from genenv.runs.store.codec import SqlValue
-from genenv.runs.store.migrations import migrate
+from genenv.runs.store.tables import has_tables, make_tables
 
 ReadT = TypeVar("ReadT")
 
@@ -51,7 +51,7 @@ class Database:
 
     @classmethod
     def open(cls, path: Path, *, create: bool, check: bool = True) -> Database:
-        """Open, check and migrate a file.
+        """Open and check a file; create the tables in an empty one.
 
         Args:
             path: the file.
@@ -59,7 +59,7 @@ class Database:
             check: run SQLite's quick check, which reads the whole file.
 
         Raises:
-            DataError: it is missing (unless `create`), damaged, in use, newer than the code, or not a store.
+            DataError: it is missing (unless `create`), damaged, in use, of another format, or not a store.
         """
         if not create and not path.is_file():
             raise DataError(f"{path} is missing; {MEND}")
@@ -75,7 +75,7 @@ class Database:
     @classmethod
     @contextmanager
     def peek(cls, path: Path, *, limit_s: float | None = None) -> Generator[Database]:
-        """Open a read-only connection without checks. It works in read-only folders and opens at once.
+        """Open a read-only connection, and check the format alone. It works in read-only folders, at once.
 
         Args:
             path: the file.
@@ -83,7 +83,7 @@ class Database:
                 UTF-8 then has replacement characters. None: no limit, and such text is damage.
 
         Raises:
-            DataError: the file is damaged or cannot be read, or a query took too long.
+            DataError: the file is damaged, of another format or cannot be read, or a query took too long.
         """
         # Without a `-wal` file no process has it open, so an immutable read works even in a read-only folder.
         mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
@@ -95,6 +95,7 @@ class Database:
                 until = time.monotonic() + limit_s
                 connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
                 connection.text_factory = _readable
+            has_tables(connection, path)
             yield cls(path, connection)
 
     def close(self) -> None:
@@ -212,14 +213,8 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, check: bool) -> None
     connection.execute("PRAGMA synchronous = FULL")
     # Each commit is moved into the main file, so that a lost `-wal` file costs no committed round.
     connection.execute("PRAGMA wal_autocheckpoint = 1")
-    try:
-        migrate(connection, path)  # before WAL: another program's database must stay as it is
-    except (sqlite3.OperationalError, sqlite3.IntegrityError) as err:
-        if isinstance(err, sqlite3.OperationalError) and err.sqlite_errorcode != sqlite3.SQLITE_ERROR:
-            raise
-        # A step that was already applied, or rows that break a constraint.
-        raise DataError(f"{path} is damaged ({err}); {MEND}") from err
-    connection.execute("PRAGMA foreign_keys = ON")  # not earlier: a migration copies damaged rows unchanged
+    make_tables(connection, path)  # before WAL: another program's database must stay as it is
+    connection.execute("PRAGMA foreign_keys = ON")
     _check_tables(connection, path)
     connection.execute("PRAGMA journal_mode = WAL")
 
@@ -229,9 +224,9 @@ _TABLES = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
 
 @cache
 def _tables() -> frozenset[tuple[object, ...]]:
-    """Return the definitions of tables and indices in a store of the newest format."""
+    """Return the definitions of tables and indices in a new store."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
-        migrate(fresh, Path("a new store"))
+        make_tables(fresh, Path("a new store"))
         return frozenset(tuple(row) for row in fresh.execute(_TABLES))
 
 
@@ -239,7 +234,7 @@ def _check_tables(connection: sqlite3.Connection, path: Path) -> None:
     """Check the definitions of tables, since a flipped bit in one may leave a valid SQLite file.
 
     Raises:
-        DataError: tables or indices are not those that the migrations create.
+        DataError: tables or indices are not those of a new store.
     """
     if _tables() - {tuple(row) for row in connection.execute(_TABLES)}:
         raise DataError(f"{path} is damaged (its tables are not those of a store); {MEND}")

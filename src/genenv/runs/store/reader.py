@@ -1,4 +1,4 @@
-"""Reads a store: the contents of a round, the origin of a task, and summaries of all rounds."""
+"""Reads a store: the contents of a round, tasks, and summaries of all rounds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from genenv.errors import DataError
 from genenv.runs.store import codec
 from genenv.runs.store.codec import SqlValue, from_text, messages_from_json, object_from_json
 from genenv.runs.store.database import MEND, Database
-from genenv.runs.store.records import Evaluation, Identity, Provenance, RoundOverview
+from genenv.runs.store.records import Evaluation, RoundOverview
 from genenv.types import (
-    AGENT,
     Context,
     Group,
     JsonObject,
@@ -42,24 +41,18 @@ _COMPARED = {
     **dict.fromkeys(("simulator_samples", "evaluations", "reminders"), "round, position"),
 }
 """Tables whose rows are equal for equal runs, with the order in which rows are compared."""
-_NOT_COMPARED = ("n", "timings", "committed_at", "readable")
-"""Columns that are not compared: wall-clock values, the order of insertion, and columns missing in older
-formats."""
+_NOT_COMPARED = ("n", "timings", "committed_at")
+"""Columns that are not compared: wall-clock values, and the order of insertion."""
 
 
-def read_identity(path: Path) -> Identity:
-    """Return the identity of the run that a store belongs to, without checking the file.
-
-    Args:
-        path: the store. One of an older genenv has no id, and its checkpoints may lack one too.
+def read_run_id(path: Path) -> str:
+    """Return the id of the run that a store belongs to, without checking the file.
 
     Raises:
         DataError: the file is damaged or cannot be read.
     """
     with Database.peek(path) as db:
-        if db.has_table("run"):
-            return StoreReader(db).identity()
-        return Identity(id="", legacy_until=db.rows("SELECT coalesce(max(number), -1) FROM rounds")[0][0])
+        return StoreReader(db).run_id()
 
 
 def read_last_round(path: Path) -> int | None:
@@ -107,16 +100,16 @@ class StoreReader:
         """Read from an open database."""
         self._db = database
 
-    def identity(self) -> Identity:
-        """Return the identity of the run that the store belongs to.
+    def run_id(self) -> str:
+        """Return the random id of the run that the store belongs to. Its checkpoints contain the same id.
 
         Raises:
             DataError: the table does not have exactly one row.
         """
-        found = self._db.rows("SELECT id, legacy_until FROM run")
+        found = self._db.rows("SELECT id FROM run")
         if len(found) != 1:
             raise DataError(f"{self._db.path} is damaged (it does not say which run it is of); {MEND}")
-        return Identity(id=str(found[0]["id"]), legacy_until=int(str(found[0]["legacy_until"])))
+        return str(found[0]["id"])
 
     # rounds
 
@@ -234,39 +227,12 @@ class StoreReader:
         found = self._db.read(codec.task_of, "SELECT * FROM tasks WHERE id = ?", (task_id,))
         return self._only(found, f"task {task_id!r}")
 
-    def lineage(self, task_id: str) -> Provenance:
-        """Return a task with the seed, context and generation that it came from, and its traces.
-
-        Raises:
-            KeyError: the store does not have the task.
-        """
-        task, db = self.task(task_id), self._db
-        origin = task.lineage
-        context = None if origin.context_id is None else self._context(origin.context_id)
-        seeds = db.read(codec.SEED.of, "SELECT * FROM seeds WHERE id = ?", (origin.seed_id,))
-        sql = "SELECT * FROM generations WHERE id = ?"
-        generations = db.read(codec.GENERATION.of, sql, (origin.generation_id,))
-        sql = "SELECT * FROM traces WHERE task_id = ? ORDER BY n"
-        return Provenance(
-            seed=seeds[0] if seeds else context and context.seed,
-            context=context,
-            generation=generations[0] if generations else None,
-            task=task,
-            traces=tuple(db.read(codec.TRACE.of, sql, (task_id,))),
-        )
-
     def surfaces(self) -> Iterator[tuple[str, str]]:
         """Yield id and surface (the text for novelty) of each generated task that has one, oldest first."""
         sql = "SELECT id, surface FROM tasks WHERE origin = ? AND surface IS NOT NULL ORDER BY n"
         with self._db.decoding():
             for row in self._db.each(sql, (Origin.GENERATED.value,)):
                 yield row["id"], from_text(row["surface"])
-
-    def without_surface(self) -> tuple[Task, ...]:
-        """Return the generated tasks that were rolled out and stored without a surface."""
-        sql = """SELECT * FROM tasks WHERE origin = ? AND surface IS NULL
-                 AND id IN (SELECT task_id FROM groups) ORDER BY n"""
-        return tuple(self._db.read(codec.task_of, sql, (Origin.GENERATED.value,)))
 
     def task_count(self, origin: Origin) -> int:
         """Return the number of tasks of an origin, without reading them."""
@@ -337,14 +303,11 @@ class StoreReader:
         )
 
     def digest(self) -> str:
-        """Return the SHA-256 of all but wall-clock values and insertion order; equal for equal runs.
-
-        What older formats lack is left out: the name of a run's only agent, and `scored_only` if it is 0.
-        """
+        """Return the SHA-256 of all but wall-clock values and insertion order; equal for equal runs."""
         sha = hashlib.sha256()
         for table, order in _COMPARED.items():
             for row in self._db.each(f"SELECT * FROM {table} ORDER BY {order}"):  # noqa: S608 - constants
-                kept = tuple(row[name] for name in row.keys() if not _is_left_out(name, row[name]))  # noqa: SIM118
+                kept = tuple(row[name] for name in row.keys() if name not in _NOT_COMPARED)  # noqa: SIM118
                 sha.update(repr(kept).encode())
         return sha.hexdigest()
 
@@ -389,10 +352,6 @@ class StoreReader:
 
         sql = "SELECT * FROM generations WHERE context_id = ? ORDER BY n"
         return tuple(self._db.read(proposal_of, sql, (context_id,)))
-
-
-def _is_left_out(column: str, value: SqlValue) -> bool:
-    return column in _NOT_COMPARED or (column, value) in (("agent", AGENT), ("scored_only", 0))
 
 
 def _metrics_of(row: sqlite3.Row) -> Mapping[str, float]:

@@ -9,28 +9,12 @@ from dataclasses import dataclass, field
 
 from genenv.types import (
     AGENT,
-    Context,
-    Generation,
     Group,
     JsonObject,
     RejectReason,
-    Seed,
     SimulatorSample,
-    Task,
     TaskBatch,
-    Trace,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """The run that a store belongs to. The run's checkpoints contain the same id."""
-
-    id: str
-    """Random id, generated when the run is created."""
-    legacy_until: int
-    """Last round whose checkpoint was written before runs had ids, and so contains none; -1: there is
-    none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,15 +99,3 @@ class RoundOverview:
         """Seconds of the round: by the round's timer, or else the sum of its stages."""
         parts = math.fsum(value for name, value in self.metrics.items() if name.startswith("time/"))
         return self.metrics.get("time/round_s", parts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
-    """A task with its seed, context, generation and traces. A value is None if it does not apply."""
-
-    seed: Seed | None
-    context: Context | None
-    generation: Generation | None
-    task: Task
-    traces: tuple[Trace, ...]
-    """All rollouts of the task, in the order of the rounds."""

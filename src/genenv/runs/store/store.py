@@ -27,9 +27,9 @@ from genenv.errors import DataError
 from genenv.runs.store import codec
 from genenv.runs.store.codec import Row, SqlValue, finite, sha256_of, to_json, to_text
 from genenv.runs.store.database import Database
-from genenv.runs.store.migrations import ROUND_PARTS
 from genenv.runs.store.reader import StoreReader
 from genenv.runs.store.records import BatchRate, RoundRecord
+from genenv.runs.store.tables import ROUND_PARTS
 from genenv.types import Group, Rejection, Seed, Task, TaskBatch
 
 CHECKPOINT = "checkpoint"
@@ -66,7 +66,7 @@ class PoolStore(StoreReader):
     def open(
         cls, path: Path, *, create: bool, check: bool = True, clock: Callable[[], str] = utc_now
     ) -> PoolStore:
-        """Open a store, check the file and bring its tables up to date.
+        """Open a store and check the file.
 
         Args:
             path: the file.
@@ -75,7 +75,7 @@ class PoolStore(StoreReader):
             clock: returns the time that is stored with each round.
 
         Raises:
-            DataError: the file is missing, damaged, in use, newer than this code, or not a store.
+            DataError: the file is missing, damaged, in use, of another format, or not a store.
         """
         return cls(Database.open(path, create=create, check=check), clock)
 
@@ -111,7 +111,7 @@ class PoolStore(StoreReader):
         with self._db.transaction():
             new = [_write_seed(self._db, seed) for seed in seeds]
             new += [_write_task(self._db, task, round_=None, surface=None) for task in tasks]
-            if any(new) and (self.has_checksums() or self.last_round() is None):
+            if any(new):
                 self._seal_base()
 
     def commit_round(self, record: RoundRecord, *, checkpoint: bytes | None = None) -> None:
@@ -134,25 +134,13 @@ class PoolStore(StoreReader):
                     f"round {record.number} cannot be committed to {self._db.path}: "
                     f"the next round is {' or '.join(map(str, due))}"
                 )
-            sealed = self.has_checksums()
             new_seeds = _write_round(self._db, record, self._clock())
-            self._seal_round(record.number, checkpoint)
-            if not sealed:
-                self._seal_legacy()
-            elif new_seeds:
+            found = {
+                part: sha256_of(self._db.rows(sql, (record.number,))) for part, sql in ROUND_PARTS.items()
+            }
+            self._keep(record.number, found if checkpoint is None else {**found, CHECKPOINT: checkpoint})
+            if new_seeds or last is None:
                 self._seal_base()
-
-    def seal_legacy(self) -> bool:
-        """Save checksums for rounds that an older genenv committed, from their present rows.
-
-        Returns:
-            Whether there were rounds without checksums.
-        """
-        with self._db.transaction():
-            if self.last_round() is None or self.has_checksums():
-                return False
-            self._seal_legacy()
-            return True
 
     def copy_to(self, path: Path) -> None:
         """Copy everything into a new file."""
@@ -167,19 +155,13 @@ class PoolStore(StoreReader):
             checkpoint: SHA-256 of the manifest of the copied checkpoint, which contains the new id.
         """
         with self._db.transaction():
-            if not self.has_checksums():
-                self._seal_legacy()
             self._db.run("DELETE FROM rounds WHERE number > ?", (last,))
-            self._db.run("UPDATE run SET id = ?, legacy_until = -1", (run,))
+            self._db.run("UPDATE run SET id = ?", (run,))
             self._seal_base()  # the row of the run is part of it
             self._db.run("DELETE FROM checksums WHERE round = ? AND part = ?", (last, CHECKPOINT))
             self._keep(last, {CHECKPOINT: checkpoint})
 
     # checksums; those that write run inside a transaction
-
-    def has_checksums(self) -> bool:
-        """Return whether rounds have checksums. Those of an older genenv get them when the run is resumed."""
-        return bool(self._db.rows("SELECT 1 FROM checksums WHERE round IS NULL LIMIT 1"))
 
     def checkpoint_sha256(self, round_: int) -> bytes | None:
         """Return the SHA-256 of the manifest of a round's checkpoint; None if the store has none."""
@@ -198,22 +180,10 @@ class PoolStore(StoreReader):
         with self._db.snapshot():
             return [*self._broken(whole=whole), *self._changed(whole=whole, also=also)]
 
-    def _seal_round(self, round_: int, checkpoint: bytes | None) -> None:
-        """Save the checksums of a round that was just written."""
-        found = {part: sha256_of(self._db.rows(sql, (round_,))) for part, sql in ROUND_PARTS.items()}
-        self._keep(round_, found if checkpoint is None else {**found, CHECKPOINT: checkpoint})
-
     def _seal_base(self) -> None:
         """Save the checksums of the present base data."""
         self._db.run("DELETE FROM checksums WHERE round IS NULL")
         self._keep(None, {part: sha256_of(self._db.rows(sql)) for part, sql in BASE_PARTS.items()})
-
-    def _seal_legacy(self) -> None:
-        """Save checksums of the rounds that an older genenv committed, from their present rows."""
-        sql = "SELECT number FROM rounds WHERE number NOT IN (SELECT round FROM checksums WHERE round > -1)"
-        for row in self._db.rows(sql):
-            self._seal_round(row["number"], None)
-        self._seal_base()
 
     def _keep(self, round_: int | None, found: Mapping[str, bytes]) -> None:
         sql = "INSERT INTO checksums (round, part, sha256) VALUES (?, ?, ?)"
@@ -223,15 +193,13 @@ class PoolStore(StoreReader):
     def _changed(self, *, whole: bool, also: Collection[str]) -> Iterator[str]:
         """Yield the parts that do not match their checksums; see `damage`."""
         numbers = self.rounds()
-        legacy_until = self.identity().legacy_until
-        if not self.has_checksums():
-            if numbers and numbers[-1] > legacy_until:
-                yield "all checksums"
-            return
         kept: dict[tuple[int | None, str], bytes] = {
             (row["round"], row["part"]): row["sha256"]
             for row in self._db.rows("SELECT round, part, sha256 FROM checksums")
         }
+        if not kept:  # as before the first round
+            yield from ["all checksums"] if numbers else []
+            return
         for part, sql in BASE_PARTS.items():
             if not self._fits(sql, (), kept.get((None, part))):
                 yield {"run": "the run's own row"}.get(part, part)
