@@ -134,6 +134,7 @@ def test_out_must_be_usable(tmp_path: Path, config: Path) -> None:
     assert "is a folder; name a file" in refused("generate", config, "--out", tmp_path)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_run_is_opened_once_at_a_time(finished: Path, config: Path) -> None:
     with RunFolder.open(finished).lock():
         for rounds_ in (2, 3):

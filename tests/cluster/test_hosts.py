@@ -128,6 +128,7 @@ def test_the_folder_of_a_run_is_made_ready_and_seen_by_those_who_share_it(tmp_pa
     assert read_addresses(plan.addresses) == ()
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_folder_that_cannot_hold_the_run_is_told_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "is a file; choose another --out" in str(prepare(planned(tmp_path / "file"), SETTINGS, "t"))

@@ -227,6 +227,7 @@ def test_a_last_record_without_the_end_of_its_line_is_not_lost(measure: Any, tmp
     assert len(measure.last.asked) == 1
 
 
+@pytest.mark.usefixtures("impatient")
 def test_two_at_once_do_not_write_the_same_results(measure: Any, tmp_path: Path) -> None:
     measure(limit=2)
     with Results(tmp_path / "r.jsonl").lock(), pytest.raises(UsageError, match="by another process"):

@@ -114,6 +114,7 @@ def test_a_checkpoint_that_a_start_which_failed_may_not_have_left_is_kept(folder
     assert set_aside(folder) == ["set-aside-1/checkpoints/round-0000"]
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_start_that_is_under_way_is_left_alone(folder: RunFolder) -> None:
     with folder.lock(), pytest.raises(UsageError, match="demo is being written by another process"):
         RunFolder.create(folder.path, "")
@@ -310,6 +311,7 @@ def test_a_committed_round_marks_its_checkpoint_and_a_resumed_run_makes_up_for_i
     assert is_committed(path)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_second_writer_is_turned_away(folder: RunFolder) -> None:
     turned_away = pytest.raises(UsageError, match=r"demo is being written by another process \(process \d+\)")
     with folder.lock(), turned_away, folder.lock():
@@ -318,6 +320,7 @@ def test_a_second_writer_is_turned_away(folder: RunFolder) -> None:
         pass
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_lock_dies_with_its_process(folder: RunFolder) -> None:
     script = (
         "import os, sys; from pathlib import Path; from genenv.runs.folder import RunFolder\n"

@@ -348,6 +348,7 @@ def test_the_doctor_checks_the_rest_of_a_run_whose_store_is_unreadable(path: Pat
     assert sentence.startswith(f"{path} is damaged: pool.db, round-0004; ")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_the_doctor_may_look_at_a_run_in_progress(path: Path) -> None:
     with RunFolder.open(path).lock():
         result = run("doctor", path)

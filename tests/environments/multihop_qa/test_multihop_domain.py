@@ -41,7 +41,6 @@ from quickly import within
 ENVIRONMENT = MultihopQA()
 SEARCH = MultihopQA(MultihopConfig(mode="search"))
 CLOSED = MultihopQA(MultihopConfig(mode="closed_book", reward="soft"))
-SEEDS, HELD_OUT = ENVIRONMENT.seeds(), ENVIRONMENT.held_out()
 OSLO = QuestionSpec(
     hops=2,
     answer="currency",
@@ -110,12 +109,16 @@ def test_the_shipped_configuration_is_one() -> None:
 @pytest.mark.long
 def test_seeds_and_held_out_tasks_are_many_and_always_the_same() -> None:
     again = MultihopQA()
-    assert len(SEEDS) == 400
-    assert len(HELD_OUT) == 160
-    assert [seed.spec for seed in again.seeds()] == [seed.spec for seed in SEEDS]
-    assert list(again.held_out()) == list(HELD_OUT)
-    assert len({json.dumps([s.spec["start"], s.spec["relations"]]) for s in SEEDS}) == 400
-    assert {seed.spec["hops"] for seed in SEEDS} == {2, 3, 4} == {task.spec["hops"] for task in HELD_OUT}
+    assert len(ENVIRONMENT.seeds()) == 400
+    assert len(ENVIRONMENT.held_out()) == 160
+    assert [seed.spec for seed in again.seeds()] == [seed.spec for seed in ENVIRONMENT.seeds()]
+    assert list(again.held_out()) == list(ENVIRONMENT.held_out())
+    assert len({json.dumps([s.spec["start"], s.spec["relations"]]) for s in ENVIRONMENT.seeds()}) == 400
+    assert (
+        {seed.spec["hops"] for seed in ENVIRONMENT.seeds()}
+        == {2, 3, 4}
+        == {task.spec["hops"] for task in ENVIRONMENT.held_out()}
+    )
 
 
 def answers(tasks: Sequence[Task]) -> set[str]:
@@ -124,11 +127,11 @@ def answers(tasks: Sequence[Task]) -> set[str]:
 
 @pytest.mark.long
 def test_no_start_or_answer_of_held_out_tasks_is_one_of_seeds_or_of_the_grammar() -> None:
-    reserved = answers(HELD_OUT) | {str(task.spec["start"]) for task in HELD_OUT}
-    tasks = list(base_tasks(ENVIRONMENT, SEEDS, seed=0).values())
-    assert len(tasks) == len(SEEDS)
+    reserved = answers(ENVIRONMENT.held_out()) | {str(task.spec["start"]) for task in ENVIRONMENT.held_out()}
+    tasks = list(base_tasks(ENVIRONMENT, ENVIRONMENT.seeds(), seed=0).values())
+    assert len(tasks) == len(ENVIRONMENT.seeds())
     assert reserved.isdisjoint(answers(tasks) | {str(task.spec["start"]) for task in tasks})
-    for seed in SEEDS:
+    for seed in ENVIRONMENT.seeds():
         for each in alternatives(seed):
             fields = each["properties"]
             names = [item["const"] for item in fields["relations"]["prefixItems"]]
@@ -141,7 +144,7 @@ def test_no_start_or_answer_of_held_out_tasks_is_one_of_seeds_or_of_the_grammar(
 
 
 def test_build_refuses_what_is_reserved_unless_it_is_a_held_out_task() -> None:
-    spec = QuestionSpec.model_validate(HELD_OUT[0].spec)
+    spec = QuestionSpec.model_validate(ENVIRONMENT.held_out()[0].spec)
     rejection = built(ENVIRONMENT, spec, Origin.GENERATED)
     assert isinstance(rejection, Rejection)
     assert rejection.reason is RejectReason.HELD_OUT
@@ -165,11 +168,11 @@ def test_build_refuses_a_chain_with_a_held_out_chain_inside() -> None:
 
 def test_no_seed_is_near_a_held_out_task() -> None:
     archive = Archive()
-    for task in HELD_OUT:
+    for task in ENVIRONMENT.held_out():
         archive.add(task.id, ENVIRONMENT.surface(task))
     nearest = [
         archive.nearest(ENVIRONMENT.surface(task))[0]
-        for task in base_tasks(ENVIRONMENT, SEEDS, seed=0).values()
+        for task in base_tasks(ENVIRONMENT, ENVIRONMENT.seeds(), seed=0).values()
     ]
     assert max(nearest) < HELD_OUT_SIMILARITY
 
@@ -178,7 +181,7 @@ def test_no_seed_is_near_a_held_out_task() -> None:
 @pytest.mark.parametrize("env", [ENVIRONMENT, CLOSED])
 def test_seeds_and_held_out_tasks_pass_the_audit(env: MultihopQA) -> None:
     rng = random.Random(5)
-    for task in [*env.held_out(), *base_tasks(env, SEEDS[::2], seed=0).values()]:
+    for task in [*env.held_out(), *base_tasks(env, ENVIRONMENT.seeds()[::2], seed=0).values()]:
         assert env.audit(task, rng) is None, task.spec
         assert env.check(task, task.oracle).reward == 1.0
 
@@ -216,7 +219,7 @@ def test_nearly_every_seed_can_be_answered_by_searching() -> None:
 
 @pytest.mark.long
 @settings(max_examples=80, deadline=None)
-@given(st.sampled_from(SEEDS), st.integers(0, 2**32))
+@given(st.deferred(lambda: st.sampled_from(ENVIRONMENT.seeds())), st.integers(0, 2**32))
 def test_what_the_grammar_allows_passes_the_gate(draw: Any, seed: Seed, number: int) -> None:
     rng = random.Random(number)
     schema = ENVIRONMENT.spec_schema(seed)
@@ -226,18 +229,18 @@ def test_what_the_grammar_allows_passes_the_gate(draw: Any, seed: Seed, number: 
 
 def test_a_variation_is_never_its_seed() -> None:
     rng = random.Random(1)
-    for seed in SEEDS[:100]:
+    for seed in ENVIRONMENT.seeds()[:100]:
         spec = ENVIRONMENT.variation(seed, rng)
         assert (spec["start"], spec["relations"]) != (seed.spec["start"], seed.spec["relations"])
 
 
 @pytest.mark.long
 def test_the_grammar_allows_variations_and_no_other_specs(draw: Any, written_under: Any) -> None:
-    for seed in SEEDS[::40]:
+    for seed in ENVIRONMENT.seeds()[::40]:
         schema, rng = ENVIRONMENT.spec_schema(seed), random.Random(seed.id)
         for spec in (draw(schema, rng), *(ENVIRONMENT.variation(seed, rng) for _ in range(4))):
             assert written_under(schema, spec), spec
-    seed = SEEDS[0]
+    seed = ENVIRONMENT.seeds()[0]
     schema, spec = ENVIRONMENT.spec_schema(seed), dict(ENVIRONMENT.variation(seed, random.Random(0)))
     for wrong in ({**spec, "hops": 5}, {**spec, "start": "Oz"}, {**spec, "question": "What is the answer?"}):
         assert not written_under(schema, wrong)
@@ -246,7 +249,7 @@ def test_the_grammar_allows_variations_and_no_other_specs(draw: Any, written_und
 
 @pytest.mark.long
 def test_the_grammar_of_every_seed_is_small_but_leaves_a_choice() -> None:
-    schemas = [ENVIRONMENT.spec_schema(seed) for seed in SEEDS]
+    schemas = [ENVIRONMENT.spec_schema(seed) for seed in ENVIRONMENT.seeds()]
     sizes = [len(schema["anyOf"]) for schema in schemas]
     assert min(sizes) >= 5
     assert max(sizes) <= 60
@@ -254,24 +257,24 @@ def test_the_grammar_of_every_seed_is_small_but_leaves_a_choice() -> None:
 
 
 def test_the_simulator_is_told_the_job_the_choices_and_the_profile() -> None:
-    profile = Profile(overall=0.25, success={SEEDS[0].skills[0]: 0.5}, attempts={})
-    system, user = ENVIRONMENT.simulator_messages(SEEDS[0], profile, 0.5)
+    profile = Profile(overall=0.25, success={ENVIRONMENT.seeds()[0].skills[0]: 0.5}, attempts={})
+    system, user = ENVIRONMENT.simulator_messages(ENVIRONMENT.seeds()[0], profile, 0.5)
     assert "solved 50% of the time" in system.content
     assert "It solves 25% now" in user.content
     assert "<start>" in user.content
-    for each in alternatives(SEEDS[0]):
+    for each in alternatives(ENVIRONMENT.seeds()[0]):
         fields = each["properties"]
         assert fields["start"]["const"] in system.content
         for name in fields["relations"]["prefixItems"]:
             assert name["const"] in system.content
     assert all(
         sum(len(m.content) for m in ENVIRONMENT.simulator_messages(seed, profile, 0.5)) < 1_300
-        for seed in SEEDS
+        for seed in ENVIRONMENT.seeds()
     )
 
 
 def test_skills_are_few() -> None:
-    skills = Counter(skill for seed in SEEDS for skill in seed.skills)
+    skills = Counter(skill for seed in ENVIRONMENT.seeds() for skill in seed.skills)
     assert {"hops:2", "hops:3", "hops:4", "backward", "answer:value", "answer:city"} <= set(skills)
     assert len(skills) <= 13
 
@@ -360,7 +363,7 @@ def test_a_passage_that_lacks_a_fact_is_noticed() -> None:
 def test_every_mutation_is_rejected(mutants: Any, env: MultihopQA) -> None:
     rng = random.Random(11)
     tried: Counter[str] = Counter()
-    for seed in random.Random(2).sample(SEEDS, 40):
+    for seed in random.Random(2).sample(ENVIRONMENT.seeds(), 40):
         for kind, spec in mutants(seed.spec, rng):
             outcome = admitted(fresh_gate(env), seed, spec)
             assert isinstance(outcome, Rejection), (kind, spec)
@@ -372,14 +375,18 @@ def test_every_mutation_is_rejected(mutants: Any, env: MultihopQA) -> None:
 
 def test_the_same_path_in_other_words_is_a_duplicate_and_another_path_is_not() -> None:
     gate, rng = fresh_gate(), random.Random(0)
-    spec, other = (ENVIRONMENT.variation(seed, rng) for seed in (SEEDS[0], SEEDS[7]))
-    assert isinstance(admitted(gate, SEEDS[0], spec, "a"), Task)
+    spec, other = (
+        ENVIRONMENT.variation(seed, rng) for seed in (ENVIRONMENT.seeds()[0], ENVIRONMENT.seeds()[7])
+    )
+    assert isinstance(admitted(gate, ENVIRONMENT.seeds()[0], spec, "a"), Task)
     hops = [ENVIRONMENT.world.base.hops[name] for name in spec["relations"]]
     asked = " ".join(hop.words[-1] for hop in reversed(hops))
-    again = admitted(gate, SEEDS[0], {**spec, "question": f"I wonder, can you name {asked} <start>"}, "b")
+    again = admitted(
+        gate, ENVIRONMENT.seeds()[0], {**spec, "question": f"I wonder, can you name {asked} <start>"}, "b"
+    )
     assert isinstance(again, Rejection)
     assert again.reason is RejectReason.DUPLICATE
-    assert isinstance(admitted(gate, SEEDS[7], other, "c"), Task)
+    assert isinstance(admitted(gate, ENVIRONMENT.seeds()[7], other, "c"), Task)
 
 
 # --- attempts ---

@@ -21,8 +21,6 @@ pytest.importorskip("ortools", reason="OR-Tools is not installed: pip install 'g
 
 ENVIRONMENT = Travel()
 QUICK = Travel(TravelConfig(form="day", longest=3, reference_tokens=300))
-HELD = QUICK.held_out()
-SEEDS, QUICK_SEEDS = ENVIRONMENT.seeds(), QUICK.seeds()
 GENERATED = Lineage(origin=Origin.GENERATED)
 
 
@@ -43,23 +41,23 @@ def accepts(compiler, schema, spec) -> bool:
 def test_there_are_enough_seeds_and_held_out_tasks_and_they_are_always_the_same():
     assert len(ENVIRONMENT.seeds()) == 360
     assert len(QUICK.seeds()) == 360
-    assert len(HELD) == 120
+    assert len(QUICK.held_out()) == 120
     assert ENVIRONMENT.seeds() == Travel().seeds()
-    assert Travel(QUICK.settings).held_out() == HELD
+    assert Travel(QUICK.settings).held_out() == QUICK.held_out()
     assert {seed.spec["days"] for seed in ENVIRONMENT.seeds()} == {3, 5, 7}
     assert {seed.spec["days"] for seed in QUICK.seeds()} == {3}
 
 
 def test_base_data_are_computed_once():
-    assert QUICK.held_out() is HELD
-    assert QUICK.seeds() is QUICK_SEEDS
+    assert QUICK.held_out() is QUICK.held_out()
+    assert QUICK.seeds() is QUICK.seeds()
 
 
 def test_held_out_tasks_share_no_destination_with_seeds_schemas_and_variations():
-    held = {str(task.spec["destination"]) for task in HELD} | {"Florida", "Minnesota", "Oregon"}
+    held = {str(task.spec["destination"]) for task in QUICK.held_out()} | {"Florida", "Minnesota", "Oregon"}
     assert held <= ENVIRONMENT.atlas.reserved
     rng = random.Random(0)
-    for seed in SEEDS[::6]:
+    for seed in ENVIRONMENT.seeds()[::6]:
         assert seed.spec["destination"] not in held
         schema = ENVIRONMENT.spec_schema(seed)
         assert not set(schema["$defs"]["destination"]["enum"]) & ENVIRONMENT.atlas.reserved
@@ -67,8 +65,8 @@ def test_held_out_tasks_share_no_destination_with_seeds_schemas_and_variations()
 
 
 def test_no_pair_of_places_and_no_entry_of_the_database_is_in_both_splits():
-    seeds = [(seed.spec["origin"], seed.spec["destination"]) for seed in SEEDS]
-    held = [(task.spec["origin"], task.spec["destination"]) for task in HELD]
+    seeds = [(seed.spec["origin"], seed.spec["destination"]) for seed in ENVIRONMENT.seeds()]
+    held = [(task.spec["origin"], task.spec["destination"]) for task in QUICK.held_out()]
     assert not {frozenset(pair) for pair in seeds} & {frozenset(pair) for pair in held}
     cities = {city for _, city in held}
     assert not cities & {place for pair in seeds for place in pair}
@@ -88,7 +86,7 @@ def test_prompts_and_offers_of_training_show_nothing_of_held_out_cities():
 
 
 def test_a_spec_from_a_held_out_city_is_rejected():
-    seed = QUICK_SEEDS[0]
+    seed = QUICK.seeds()[0]
     spec = TravelSpec.model_validate({**seed.spec, "origin": "Miami"})
     found = QUICK.build(spec, task_id="t", lineage=GENERATED, rng=random.Random(0))
     assert isinstance(found, Rejection)
@@ -102,7 +100,7 @@ def test_the_splits_share_no_phrasing():
 
 
 def test_a_spec_to_a_held_out_destination_is_rejected_unless_it_is_held_out():
-    task = HELD[0]
+    task = QUICK.held_out()[0]
     spec = TravelSpec.model_validate(task.spec)
     found = QUICK.build(spec, task_id="t", lineage=GENERATED, rng=random.Random(0))
     assert isinstance(found, Rejection)
@@ -111,7 +109,7 @@ def test_a_spec_to_a_held_out_destination_is_rejected_unless_it_is_held_out():
 
 @pytest.mark.long
 def test_every_held_out_task_and_base_task_passes_the_gates_own_checks():
-    tasks = [*HELD, *base_tasks(QUICK, QUICK_SEEDS[:60], seed=0).values()]
+    tasks = [*QUICK.held_out(), *base_tasks(QUICK, QUICK.seeds()[:60], seed=0).values()]
     assert len(tasks) == 180
     for task in tasks:
         assert QUICK.check(task, task.oracle).success
@@ -120,7 +118,7 @@ def test_every_held_out_task_and_base_task_passes_the_gates_own_checks():
 
 @pytest.mark.parametrize("number", [0, 3, 4, 8])
 def test_long_trips_pass_too(number):
-    seed = SEEDS[number]
+    seed = ENVIRONMENT.seeds()[number]
     task = base_task(ENVIRONMENT, seed.id, seed.spec, seed=0)
     assert isinstance(task, Task)
     assert ENVIRONMENT.check(task, task.oracle).success
@@ -130,7 +128,7 @@ def test_long_trips_pass_too(number):
 @pytest.mark.long
 def test_variations_follow_the_grammar_and_differ(compiler):
     rng = random.Random(1)
-    for seed in SEEDS[:4]:
+    for seed in ENVIRONMENT.seeds()[:4]:
         schema = ENVIRONMENT.spec_schema(seed)
         specs = [ENVIRONMENT.variation(seed, rng) for _ in range(3)]
         assert all(accepts(compiler, schema, spec) for spec in specs), specs
@@ -139,7 +137,7 @@ def test_variations_follow_the_grammar_and_differ(compiler):
 
 @pytest.mark.long
 def test_seeds_follow_their_own_grammar(compiler):
-    for seed in SEEDS[::120]:
+    for seed in ENVIRONMENT.seeds()[::120]:
         assert accepts(compiler, ENVIRONMENT.spec_schema(seed), bare(TravelSpec.model_validate(seed.spec)))
 
 
@@ -160,7 +158,7 @@ GOOD = f"{TRAINING.trip[0]}. {TRAINING.money[0]}."
     ],
 )
 def test_the_grammar_cannot_write_what_is_wrong(compiler, change):
-    seed = next(seed for seed in SEEDS if seed.spec["limits"] == 0)
+    seed = next(seed for seed in ENVIRONMENT.seeds() if seed.spec["limits"] == 0)
     schema = ENVIRONMENT.spec_schema(seed)
     right = bare(TravelSpec.model_validate(seed.spec))
     assert accepts(compiler, schema, {**right, "query": GOOD})
@@ -171,9 +169,9 @@ def test_the_grammar_cannot_write_what_is_wrong(compiler, change):
 @pytest.mark.long
 def test_variations_pass_the_whole_gate():
     gate = Gate(QUICK, CurriculumConfig(), seed=0)
-    gate.protect(HELD)
-    gate.remember(base_tasks(QUICK, QUICK_SEEDS[:100], seed=0).values())
-    rng, seeds = random.Random(2), QUICK_SEEDS
+    gate.protect(QUICK.held_out())
+    gate.remember(base_tasks(QUICK, QUICK.seeds()[:100], seed=0).values())
+    rng, seeds = random.Random(2), QUICK.seeds()
     contexts = [Context(id=f"c{i}", round=0, seed=rng.choice(seeds), messages=()) for i in range(60)]
     written = [
         Generation(
@@ -202,7 +200,7 @@ def test_variations_pass_the_whole_gate():
 
 
 def test_the_simulator_is_told_its_choices_in_few_words():
-    seed = SEEDS[1]
+    seed = ENVIRONMENT.seeds()[1]
     system, user = ENVIRONMENT.simulator_messages(seed, Profile(overall=0.25, success={"tight": 0.5}), 0.5)
     assert str(seed.spec["origin"]) in system.content
     assert "50%" in system.content
