@@ -25,7 +25,7 @@ from genenv.servers.tinker import sessions
 from genenv.servers.tinker.checkpoints import CheckpointInfo, CheckpointPath, CheckpointStore
 from genenv.servers.tinker.imitation import ServerImitation
 from genenv.servers.tinker.replies import NotHere
-from genenv.servers.tinker.serving import TinkerServer
+from genenv.servers.tinker.serving import TinkerServer, open_base
 from typed import refused
 
 Serve = Callable[..., str]
@@ -165,7 +165,7 @@ def test_an_error_of_a_request_comes_with_its_answer(serve: Serve) -> None:
 
 
 @pytest.mark.long
-def test_a_client_that_is_gone_frees_its_adapter(serve: Serve, base: Any) -> None:
+def test_a_client_that_is_gone_frees_its_adapters(serve: Serve, base: Any, tmp_path: Path) -> None:
     client = Client(serve(forget_after_s=0.6))
     others = set(base.model.peft.peft_config)  # what servers before this one have sampled with
     model = client.train()
@@ -174,10 +174,16 @@ def test_a_client_that_is_gone_frees_its_adapter(serve: Serve, base: Any) -> Non
         time.sleep(0.3)
         assert ask(client.url, "session_heartbeat", {"session_id": client.session})[0] == 200
     assert loss(client, model, 1) > 0
+    asked = {"model_id": model, "seq_id": 2, "sampling_session_seq_id": 0}
+    assert client.fetch(client.send("save_weights_for_sampler", asked))["sampling_session_id"]
+
+    def left() -> set[str]:
+        return {one.name for one in (tmp_path / "passing").iterdir()} | set(base.model.peft.peft_config)
+
     deadline = time.monotonic() + 20
-    while set(base.model.peft.peft_config) != others and time.monotonic() < deadline:
+    while left() != others and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert set(base.model.peft.peft_config) == others
+    assert left() == others
     status, said = ask(client.url, "session_heartbeat", {"session_id": client.session})
     assert status == 404
     assert "nothing was heard of it for too long" in said["detail"]
@@ -294,6 +300,17 @@ def test_an_address_that_is_taken_is_a_sentence(base: Any, tmp_path: Path) -> No
         port = int(server.url.rpartition(":")[2])
         with pytest.raises(UsageError, match=f"127.0.0.1:{port} is not to be had: address already in use"):
             TinkerServer(base, tmp_path / "other", port=port)
+
+
+def test_a_second_server_on_a_folder_takes_nothing_from_the_first(base: Any, tmp_path: Path) -> None:
+    with TinkerServer(base, tmp_path):
+        held = tmp_path / "passing" / "0"
+        held.mkdir()
+        with pytest.raises(UsageError, match=f"{tmp_path} is being written by another process"):
+            TinkerServer(base, tmp_path).run()
+        with pytest.raises(UsageError, match="is being written by another process"):
+            open_base(base.model.config, tmp_path)  # which would note the settings of another engine
+        assert held.is_dir()
 
 
 def started(out: Path, *words: str) -> tuple[subprocess.Popen[str], str]:

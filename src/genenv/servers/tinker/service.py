@@ -354,8 +354,13 @@ class Service:
             model = self.clients.models.pop(name, None)
             if model is not None:
                 self.worker.put(lambda model=model: self.adapters.drop(model), _nobody())
-        for name in session.samplers:
-            self.clients.samplers.pop(name, None)
+
+        def forget_samplers() -> None:
+            """Run after the models are dropped, which finds the folders of their samplers by name."""
+            for name in session.samplers:
+                self.clients.samplers.pop(name, None)
+
+        self.worker.put(forget_samplers, _nobody())
 
 
 def _nobody() -> asyncio.Future[Any]:

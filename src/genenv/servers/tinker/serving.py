@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from genenv.backends.settings import AUTOMATIC, BUILT_IN, PolicyConfig
 from genenv.errors import DataError, GenenvError, UsageError
-from genenv.files import write_whole
+from genenv.files import locked, write_whole
 from genenv.http import server as http_server
 from genenv.http.guard import MIB, Access
 from genenv.http.parsing import AnyBody, Parser, read
@@ -280,14 +280,14 @@ KEY = "tml-local"
 """A key for clients if the server has no key; the server then accepts any key."""
 BODY_MIB = 64
 """The largest request body in MiB."""
-_ENGINE = "engine.json"
+_ENGINE, _LOCK = "engine.json", ".lock"
 
 
 def open_base(policy: PolicyConfig, out: Path) -> ServedBase:
     """Load the base with the engine settings last chosen for a folder, so that results repeat exactly.
 
     Raises:
-        UsageError: the base cannot be loaded or trained on this machine.
+        UsageError: the base cannot be loaded or trained on this machine, or another server uses the folder.
         DataError: the folder's record of the settings is damaged.
     """
     from genenv.backends.local.model import resolve_settings
@@ -297,12 +297,13 @@ def open_base(policy: PolicyConfig, out: Path) -> ServedBase:
         raise UsageError("this server trains adapters alone; leave policy.tuning at 'lora'")
     out.mkdir(parents=True, exist_ok=True)
     source, note = source_of(policy.model), out / _ENGINE
-    kept = _kept(note, source)
-    asked = policy.model_dump()
-    known = {name: kept[name] for name, auto in AUTOMATIC.items() if name in kept and asked[name] == auto}
-    base = ServedBase(policy.model, resolve_settings(policy.model_copy(update=known)))
-    settled = base.settled.model_dump(mode="json", include=set(AUTOMATIC))
-    write_whole(note, json.dumps({"model": source, "decided": settled}, indent=2) + "\n")
+    with locked(out, out / _LOCK):
+        kept = _kept(note, source)
+        asked = policy.model_dump()
+        known = {name: kept[name] for name, auto in AUTOMATIC.items() if name in kept and asked[name] == auto}
+        base = ServedBase(policy.model, resolve_settings(policy.model_copy(update=known)))
+        settled = base.settled.model_dump(mode="json", include=set(AUTOMATIC))
+        write_whole(note, json.dumps({"model": source, "decided": settled}, indent=2) + "\n")
     return base
 
 
@@ -345,7 +346,7 @@ class TinkerServer(http_server.HttpServer):
 
         Args:
             base: the model to serve; one server at a time may use it.
-            out: the folder of the checkpoints.
+            out: the folder of the checkpoints; one running server at a time may use it.
             name: the base's name for clients; defaults to the name it was loaded by.
             host: the address.
             port: the port; 0 takes a free one.
@@ -359,17 +360,20 @@ class TinkerServer(http_server.HttpServer):
         source = source_of(base.model.source)
         served = name or base.model.source
         self._base, self._quirks, self._names = base, ServerImitation(quirks), (served, source)
-        self._forget_after_s, self._store = forget_after_s, CheckpointStore(out)
+        self._forget_after_s, self._out = forget_after_s, out
         self.name = served
         """The base's name for clients."""
         super().__init__(host, port, access)
 
     @contextlib.asynccontextmanager
     async def _service(self) -> AsyncGenerator[http_server.Service]:
-        service = Service(self._base, self._store, self._names, self._quirks, self._forget_after_s)
-        parser = Parser()
-        try:
-            yield http_server.Service(application(service, parser), service.run())
-        finally:
-            parser.close()
-            await service.close()
+        self._out.mkdir(parents=True, exist_ok=True)
+        with locked(self._out, self._out / _LOCK):
+            store = CheckpointStore(self._out)
+            service = Service(self._base, store, self._names, self._quirks, self._forget_after_s)
+            parser = Parser()
+            try:
+                yield http_server.Service(application(service, parser), service.run())
+            finally:
+                parser.close()
+                await service.close()
