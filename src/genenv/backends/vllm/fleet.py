@@ -251,7 +251,7 @@ class Fleet:
             try:
                 await self._load(server, name)
                 for old in server.adapters.keys() - self.wanted.keys():
-                    del server.adapters[old]
+                    server.adapters.pop(old, None)  # a lost server has none
                     await self._post(server, "/v1/unload_lora_adapter", {"lora_name": old})
             except Busy as error:
                 log.info("%s is full, and loads %s before its next request: %s", server.address, name, error)
