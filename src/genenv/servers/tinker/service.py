@@ -105,9 +105,8 @@ class Service:
             "supported_models": [{"model_name": self.name, "max_context_length": self.base.context_tokens}]
         }
 
-    def create_session(self, body: bodies.SessionBody) -> JsonObject:
+    def create_session(self, _: bodies.Body) -> JsonObject:
         """Answer create_session: register a new client."""
-        del body
         session = Session(id=str(uuid.uuid4()))
         self.clients.add_session(session)
         return {"type": "create_session", "session_id": session.id}

@@ -29,11 +29,9 @@ from genenv.servers.tinker.imitation import ServerImitation
 from genenv.servers.tinker.replies import (
     NotHere,
     NotServed,
-    Reply,
     SampledReply,
     TooMuch,
     TrainReply,
-    as_json,
     as_proto,
 )
 from genenv.servers.tinker.service import Library, Service
@@ -82,7 +80,7 @@ class Routes:
             self._route("POST", "client/config", lambda _: {**_CONFIG}),
             self._route("POST", "client/dynamic_config", lambda _: {"refresh_interval_sec": 300}),
             self._route("POST", "telemetry", lambda _: {"status": "accepted"}),
-            self._post("create_session", bodies.SessionBody, service.create_session),
+            self._post("create_session", bodies.Body, service.create_session),
             self._post("session_heartbeat", bodies.HeartbeatBody, service.heartbeat),
             self._post("create_model", bodies.ModelBody, service.create_model),
             self._post("get_info", bodies.OfModelBody, service.get_info),
@@ -94,7 +92,7 @@ class Routes:
             self._post("create_sampling_session", bodies.SamplerBody, service.create_sampler),
             self._post("asample", bodies.SampleBody, service.sample, most=self._longest_prompt()),
             self._post("weights_info", bodies.PathBody, lambda b: self._library.weights_info(b.tinker_path)),
-            *(self._full("POST", name, self._learn(name)) for name in ("forward", "forward_backward")),
+            self._full("POST", "forward_backward", self._learn),
             self._full("POST", "retrieve_future", self._retrieve),
         ]
         return found + self._looked_up()
@@ -158,30 +156,22 @@ class Routes:
             raise TooLarge(f"the body is larger than {most} bytes, which is too much for this request")
         return await self._parser(functools.partial(read, body), sent)
 
-    def _learn(self, name: str) -> Endpoint:
-        async def endpoint(request: Request, sent: bytes) -> JsonObject:
-            if _is_proto(request):
-                if request.headers.get("content-encoding"):
-                    raise UsageError("the body is compressed, and client/config says that it must not be")
-                learn = await self._parser(bodies.learn_of_proto, sent)
-            else:
-                of_json = functools.partial(bodies.learn_of_json, forward_only=name == "forward")
-                learn = await self._parser(of_json, sent)
-            return self._service.learn(learn)
+    async def _learn(self, request: Request, sent: bytes) -> JsonObject:
+        if not _is_proto(request):
+            raise NotProtobuf("training data come as protobuf (application/x-protobuf), as of tinker 0.25")
+        if request.headers.get("content-encoding"):
+            raise UsageError("the body is compressed, and client/config says that it must not be")
+        return self._service.learn(await self._parser(bodies.parse_training, sent))
 
-        return endpoint
-
-    async def _retrieve(self, request: Request, sent: bytes) -> JsonObject | Response:
+    async def _retrieve(self, _: Request, sent: bytes) -> JsonObject | Response:
         asked = await self._read(bodies.FetchBody, sent)
         reply = await self._service.futures.fetch(asked.request_id, _PATIENCE_S)
         if reply is None:
             again = {"type": "try_again", "request_id": asked.request_id, "queue_state": "active"}
             return self._json(json.dumps(again), 408)
         if not isinstance(reply, TrainReply | SampledReply):
-            return as_json(reply)
-        if _PROTO in request.headers.get("accept", ""):
-            return Response(await asyncio.to_thread(as_proto, reply), media_type=_PROTO)
-        return self._json(await asyncio.to_thread(_written, reply))
+            return reply.json
+        return Response(await asyncio.to_thread(as_proto, reply), media_type=_PROTO)
 
     def _full(self, method: str, path: str, endpoint: Endpoint) -> Route:
         """Return a route that turns an endpoint's errors into a status and a sentence."""
@@ -220,9 +210,8 @@ class TooLarge(UsageError):
     """Raised if a body is too large for its kind of request: status 413."""
 
 
-def _written(reply: Reply) -> str:
-    """A large answer in JSON, written in pieces, so that other threads are not held up."""
-    return "".join(json.JSONEncoder().iterencode(as_json(reply)))
+class NotProtobuf(UsageError):
+    """Raised if training data are not protobuf: status 415."""
 
 
 _CONFIG: JsonObject = {
@@ -260,7 +249,7 @@ def _status(error: GenenvError) -> int:
     return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 400)
 
 
-_STATUS = {NotHere: 404, NotServed: 501, TooMuch: 429, TooLarge: 413, DataError: 500}
+_STATUS = {NotHere: 404, NotServed: 501, TooMuch: 429, TooLarge: 413, NotProtobuf: 415, DataError: 500}
 
 
 def _page(request: Request) -> tuple[int, int]:
