@@ -203,8 +203,6 @@ def test_requests_are_answered_while_work_is_done(serve: Serve) -> None:
     ("path", "body", "status", "sentence"),
     [
         ("nothing", None, 404, "this server has no /api/v1/nothing; docs/guides/tinker-server.md lists"),
-        ("audit", None, 501, "this server has no audit"),
-        ("billing/usage/events", None, 501, "this server has no billing"),
         ("training_runs/x/checkpoints/weights/y/archive", None, 501, "this server serves no archives"),
         ("training_runs/x", None, 404, "there is no training run x"),
         ("retrieve_future", {"request_id": "x"}, 404, "there is no request x"),

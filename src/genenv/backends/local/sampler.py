@@ -175,16 +175,6 @@ class LocalAssistant:
             **({} if limit is None else {"max_thinking_tokens": limit}),
         }
 
-    def render(
-        self, messages: Sequence[ChatMessage], tools: Sequence[JsonObject]
-    ) -> tuple[tuple[int, ...], bool]:
-        """Return the token ids of a conversation up to the reply, and whether they open a thought.
-
-        Raises:
-            RolloutError: the chat template rejects the messages.
-        """
-        return self.sampler.model.chat.render_whole(messages, tools)
-
 
 class LocalTalk:
     """One conversation with a local model (implements `Talk`)."""
@@ -205,7 +195,7 @@ class LocalTalk:
     ) -> Reply:
         """Answer the messages; see `Talk`. The reply is shorter if the context window leaves less room."""
         sampler, sampling = self._assistant.sampler, self._assistant.sampling
-        prompt, thinks = self._assistant.render(messages, tools)
+        prompt, thinks = sampler.model.chat.render_whole(messages, tools)
         room = sampler.context_tokens - len(prompt)
         if room < 1:
             raise ContextOverflow(

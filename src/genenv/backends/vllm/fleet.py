@@ -167,8 +167,6 @@ class Fleet:
         """Checks that a server samples from the trainers' weights; raises `Unfit`. None: no check yet."""
         self.opening = True
         """Whether the run is being opened; an unfit server then ends it instead of being excluded."""
-        self.asked_again = 0
-        """Number of requests that were lost and sent again."""
         self._by_loop = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Connections]()
         self._admitting: dict[tuple[int, str], asyncio.Lock] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -326,7 +324,6 @@ class Fleet:
         forgotten: set[str] = set()
         attempt, who = 0, ""
         while attempt < most:
-            self.asked_again += attempt > 0
             server = await self._choose_server(ids)
             server.busy += 1
             attempt, who = attempt + 1, server.address

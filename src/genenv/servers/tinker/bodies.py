@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from genenv.backends.served import Example, Loss
+from genenv.backends.served import AdamParams, Example, Loss
 from genenv.errors import UsageError
 from genenv.http.parsing import read
 from genenv.sampling import SamplingFields
@@ -41,21 +41,10 @@ class Addressed(Body):
     seq_id: Number | None = None
 
 
-class AdamParamsBody(Body, allow_inf_nan=False):
-    """The hyperparameters of one AdamW step."""
-
-    learning_rate: float = Field(default=1e-4, ge=0)
-    beta1: float = Field(default=0.9, ge=0, lt=1)
-    beta2: float = Field(default=0.95, ge=0, lt=1)
-    eps: float = Field(default=1e-12, ge=0)
-    weight_decay: float = Field(default=0.0, ge=0)
-    grad_clip_norm: float = Field(default=0.0, ge=0)
-
-
 class StepBody(Addressed):
     """The body of optim_step."""
 
-    adam_params: AdamParamsBody
+    adam_params: AdamParams
 
 
 class LoraBody(Body):

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -52,14 +52,6 @@ _BYTES_PER_TOKEN = 16
 """Bytes allowed per token of context, so that the body of the longest prompt fits."""
 _KEY_HEADERS = ("x-api-key", "authorization")
 _PAGE, _DIGITS = 20, 9
-
-NOT_SERVED: Mapping[str, str] = {
-    "audit": "an audit log",
-    "billing": "billing",
-    "auth": "an exchange of keys for tokens",
-}
-"""Parts of the protocol without meaning on one machine, by the first segment of their paths."""
-
 
 Endpoint = Callable[[Request, bytes], Awaitable[JsonObject | Response]]
 """(request, its body) -> what is sent back, as JSON with status 200 unless it is a response."""
@@ -229,10 +221,7 @@ def application(service: Service, parser: Parser) -> Starlette:
 
     async def refused(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
-        piece = request.url.path.removeprefix("/api/v1/").partition("/")[0]
-        if status == 404 and piece in NOT_SERVED:
-            status, why = 501, f"this server has no {piece}: {NOT_SERVED[piece]} is nothing for one machine"
-        elif status == 404:
+        if status == 404:
             why = f"this server has no {request.url.path}; docs/guides/tinker-server.md lists what is served"
         else:
             why = f"{request.method} {request.url.path} is not served so"
