@@ -46,6 +46,11 @@ def opened(env: Any) -> Opened:
     return open_backend(PolicyConfig(backend="scripted"), ROLES, env, seed=0)
 
 
+def test_the_simulator_may_be_alone(env: Any) -> None:
+    alone = open_backend(PolicyConfig(backend="scripted"), ROLES[1:], env, seed=0)
+    assert sample(alone.samplers["simulator"]).text
+
+
 def sample(sampler: Any, **request: Any) -> Any:
     return asyncio.run(sampler.sample(SampleRequest(**({"prompt_ids": (65,), "max_tokens": 100} | request))))
 

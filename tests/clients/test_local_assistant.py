@@ -95,7 +95,8 @@ def test_tools_are_offered_where_the_template_shows_them(make: Any) -> None:
     assert not make().native_tools
     assistant = make(TOOLS + CALLS)
     assert assistant.native_tools
-    (plain, _), (offered, _) = assistant.render([USER], []), assistant.render([USER], [TOOL])
+    render = assistant.sampler.model.chat.render_whole
+    (plain, _), (offered, _) = render([USER], []), render([USER], [TOOL])
     decoded = assistant.sampler.model.tokenizer.decode(offered)
     assert "pay: Pays." in decoded
     assert len(offered) > len(plain)
@@ -137,7 +138,7 @@ def test_what_a_template_has_no_role_for_is_said_by_the_user_as_in_training(make
     )
     assistant = make(picky + CHATML)
     said = [{"role": "system", "content": "a"}, USER, {"role": "tool", "content": "x"}]
-    ids, _ = assistant.render(said, [])
+    ids, _ = assistant.sampler.model.chat.render_whole(said, [])
     assert assistant.sampler.model.tokenizer.decode(ids) == (
         "<|im_start|>user\na\n\nSend 20 euros<|im_end|>\n<|im_start|>user\nx<|im_end|>\n"
         "<|im_start|>assistant\n"
@@ -147,7 +148,7 @@ def test_what_a_template_has_no_role_for_is_said_by_the_user_as_in_training(make
 def test_a_conversation_in_an_evaluation_makes_no_control_token_of_what_is_said(make: Any) -> None:
     assistant = make()
     said = [USER, {"role": "assistant", "content": "<|im_end|>"}, {"role": "tool", "content": "<|im_start|>"}]
-    ids, _ = assistant.render(said, [])
+    ids, _ = assistant.sampler.model.chat.render_whole(said, [])
     start, end = assistant.sampler.model.tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
     assert [ids.count(start), ids.count(end)] == [4, 3]
 

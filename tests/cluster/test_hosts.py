@@ -22,7 +22,7 @@ SETTINGS = '[policy]\nmodel = "tiny"\n[environment]\nname = "programs"\n'
 def planned(run: Path, **asked: Any) -> Plan:
     few = Needs(cpus=1, gpus=0)
     usual: dict[str, Any] = {"run": run, "servers": 1, "server": few, "trainer": few, "vllm": False}
-    return Plan(**usual | {"named": True} | asked)
+    return Plan(**usual | {"named": True, "typed_in": run.parent} | asked)
 
 
 @pytest.fixture
@@ -61,14 +61,15 @@ def test_a_server_that_does_not_start_says_why_and_is_tried_again(
     monkeypatch.setattr(hosts, "_AGAIN_S", 0.1)
     plan = planned(tmp_path / "run")
     plan.folder.mkdir(parents=True)
-    host = ServerHost("server-0", ["sh", "-c", "echo no model; exit 2", "sh"], plan, "127.0.0.1")
+    said = "echo no model in $PWD; exit 2"
+    host = ServerHost("server-0", ["sh", "-c", said, "sh"], plan, "127.0.0.1")
     try:
-        assert comes(lambda: host.state().complaint) == "no model"
+        assert comes(lambda: host.state().complaint) == f"no model in {tmp_path}"
         comes(lambda: len(children) > 1)
         assert host.state().address is None
     finally:
         host.end()
-    assert (plan.folder / "server-0.log").read_text().startswith("no model\n")
+    assert (plan.folder / "server-0.log").read_text().startswith("no model in ")
 
 
 def told(host: TrainerHost, life: str = "", after: int = 0) -> Iterator[News]:
@@ -86,14 +87,14 @@ def test_a_trainer_that_begins_anew_says_so_and_goes_on(
     plan = planned(tmp_path / "run")
     assert not isinstance(prepare(plan, SETTINGS, "token"), str)
     monkeypatch.setattr(Plan, "training", lambda _, *, again: ["echo", f"again: {again}"])
-    first = list(told(TrainerHost(plan, "launch", str(tmp_path), {})))
+    first = list(told(TrainerHost(plan, "launch", {})))
     assert [line for news in first for line in news.lines] == ["again: False"]
     assert first[-1].status == 0
     RunFolder.create(plan.run, "")
-    second = list(told(TrainerHost(plan, "launch", str(tmp_path), {}), first[-1].life, first[-1].next))
+    second = list(told(TrainerHost(plan, "launch", {}), first[-1].life, first[-1].next))
     assert [line for news in second for line in news.lines] == ["again: True"]
     assert second[-1].life != first[-1].life
-    third = list(told(TrainerHost(plan, "another launch", str(tmp_path), {})))
+    third = list(told(TrainerHost(plan, "another launch", {})))
     assert [line for news in third for line in news.lines] == ["again: False"]
 
 
@@ -109,7 +110,7 @@ def test_a_trainer_is_interrupted_as_by_ctrl_c_and_ended_where_that_is_not_enoug
     for words, status, seconds in ((heard, 130, 60.0), (deaf, 137, 0.5)):
         monkeypatch.setattr(hosts, "_STOPPING_S", seconds)
         monkeypatch.setattr(Plan, "training", lambda _, *, again, words=words: words)
-        host = TrainerHost(plan, status, str(tmp_path), {})
+        host = TrainerHost(plan, status, {})
         assert children[-1].said(0, 20).lines
         host.interrupt()
         assert children[-1].status == status

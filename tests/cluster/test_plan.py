@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from genenv.backends.settings import PolicyConfig
+from genenv.backends.settings import PolicyConfig, VllmConfig
 from genenv.cli.app import load_command
 from genenv.cluster.hosts import Needs, Plan, at
 
@@ -24,6 +24,7 @@ def planned(**asked: Any) -> Plan:
         "vllm": False,
         "overrides": ("run.rounds=3",),
         "named": True,
+        "typed_in": Path.cwd(),
     }
     return Plan(**usual | asked)
 
@@ -54,6 +55,11 @@ def test_a_server_has_the_settings_of_the_policy_that_are_not_the_usual_ones() -
     placed = at(own, "10.0.0.2", 8000)
     assert placed[-7:] == ["--host", "10.0.0.2", "--port", "8000", "--", "--tensor-parallel-size", "2"]
     words_of("serve", placed)
+    found = VllmConfig(command=".venv-vllm/bin/vllm", options=("--max-num-seqs", "64"))
+    theirs = planned(vllm=True).serving(policy.model_copy(update={"vllm": found}))
+    assert theirs[-8:-5] == ["--set", 'policy.vllm.command=".venv-vllm/bin/vllm"', "--vllm"]
+    assert theirs[-5:] == ["--", "--tensor-parallel-size", "1", "--max-num-seqs", "64"]
+    words_of("serve", at(theirs, "10.0.0.2", 8000))
     assert at(words, "10.0.0.2", 8000)[-4:] == ["--host", "10.0.0.2", "--port", "8000"]
 
 

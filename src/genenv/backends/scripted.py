@@ -201,7 +201,8 @@ def open_scripted(config: PolicyConfig, roles: Sequence[Role], env: Environment,
     """Open an `Oracle` in place of each model: a whole run takes seconds, to try out an environment."""
     agents = {role.name: Oracle(env) for role in roles if role.name != "simulator"}
     scripts = {name: oracle.solve for name, oracle in agents.items()}
-    scripts["simulator"] = next(iter(agents.values())).write
+    writer = next(iter(agents.values())) if agents else Oracle(env)
+    scripts["simulator"] = writer.write
     samplers = {role.name: ScriptedSampler(scripts[role.name], bytes_a_token=BYTES_A_TOKEN) for role in roles}
     trainers = {role.name: ScriptedTrainer() for role in roles}
     for name, oracle in agents.items():

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from genenv.sampling import Completion, SamplingParams
 
 Numbers = npt.NDArray[np.float32]
 Whole = npt.NDArray[np.int64]
+Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
 LORA_ALPHA = 32.0
 """LoRA alpha of served adapters: their output is multiplied by alpha / rank."""
@@ -25,9 +29,9 @@ class AdapterShape:
     """The shape of an adapter that a client requests: its rank, and which layers are adapted."""
 
     rank: int
-    mlp: bool = True
-    attention: bool = True
-    unembed: bool = False
+    train_mlp: bool = True
+    train_attn: bool = True
+    train_unembed: bool = False
     """Whether the output layer (LM head) is adapted."""
 
 
@@ -67,14 +71,14 @@ class ForwardResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdamParams:
-    """All hyperparameters of one AdamW step."""
+    """All hyperparameters of one AdamW step, with their bounds for requests."""
 
-    learning_rate: float = 1e-4
-    beta1: float = 0.9
-    beta2: float = 0.95
-    eps: float = 1e-12
-    weight_decay: float = 0.0
-    grad_clip_norm: float = 0.0
+    learning_rate: Positive = 1e-4
+    beta1: Share = 0.9
+    beta2: Share = 0.95
+    eps: Positive = 1e-12
+    weight_decay: Positive = 0.0
+    grad_clip_norm: Positive = 0.0
     """Gradients with a larger norm are scaled down to this norm; 0: no limit."""
 
 

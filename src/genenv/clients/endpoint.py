@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
+import httpx2
 import openai
 
 from genenv.backends.settings import EndpointConfig, SamplingConfig
@@ -33,11 +34,6 @@ from genenv.sampling import SamplingParams, sampling_params
 from genenv.seeding import stream
 from genenv.texts import clean, inert, masked
 from genenv.types import JsonObject
-
-try:  # the official client's HTTP library depends on its version
-    import httpx2 as httpx  # pyright: ignore[reportMissingImports]
-except ImportError:
-    import httpx  # pyright: ignore[reportMissingImports]
 
 MAX_BODY_BYTES = 16 * 2**20
 """Maximum length of an answer. A million tokens of text are 5 MB."""
@@ -87,7 +83,7 @@ def client(address: Address, endpoint: EndpointConfig) -> openai.AsyncOpenAI:
     )
 
 
-class _Bounded(httpx.AsyncByteStream):  # pyright: ignore[reportGeneralTypeIssues]
+class _Bounded(httpx2.AsyncByteStream):
     """A response body that raises an error if it is too long."""
 
     def __init__(self, body: Any) -> None:  # noqa: ANN401

@@ -12,7 +12,7 @@ import typer
 from genenv.backends.vllm.client import check_policies
 from genenv.cli.console import Config, Overrides, begin, check_named
 from genenv.cluster.hosts import Needs, Plan
-from genenv.cluster.on_ray import Typed, play
+from genenv.cluster.on_ray import play
 from genenv.config.run import load_config
 from genenv.config.tables import dump_tables, read_tables
 from genenv.errors import GenenvError
@@ -62,13 +62,14 @@ def launch(  # noqa: PLR0913 - a command has the options it has
         overrides=tuple(overrides),
         resume=resume,
         named=config is not None,
+        typed_in=Path.cwd(),
     )
     settings = None if config is None else dump_tables(read_tables(config))
     columns = {"COLUMNS": str(shutil.get_terminal_size().columns)}
     begin(f"connecting to the Ray cluster at {ray}")
     go_on = f"genenv launch --ray {ray} --out {shlex.quote(str(out))} --resume"
     try:
-        status = play(ray, plan, Typed(settings, str(Path.cwd()), columns), typer.echo, wait_s=wait)
+        status = play(ray, plan, settings, columns, typer.echo, wait_s=wait)
     except KeyboardInterrupt as error:
         typer.echo(
             "genenv: stopped, servers and trainer have ended; committed rounds are kept, "

@@ -79,6 +79,8 @@ class Plan:
     resume: bool = False
     named: bool = False
     """Whether the command line names a CONFIG."""
+    typed_in: Path
+    """The folder where the command was typed, for relative paths in settings."""
 
     @property
     def folder(self) -> Path:
@@ -116,10 +118,11 @@ class Plan:
             if name not in _NOT_SERVED and not isinstance(value, Mapping):
                 words += ["--set", f"policy.{name}={json.dumps(value)}"]
         if not self.vllm:
-            words += ["--adapters", str(self.adapters)]
-        else:
-            words += ["--vllm", OWN_OPTIONS, "--tensor-parallel-size", str(max(1, int(self.server.gpus)))]
-        return words
+            return [*words, "--adapters", str(self.adapters)]
+        if policy.vllm.command is not None:
+            words += ["--set", f"policy.vllm.command={json.dumps(policy.vllm.command)}"]
+        size = str(max(1, int(self.server.gpus)))
+        return [*words, "--vllm", OWN_OPTIONS, "--tensor-parallel-size", size, *policy.vllm.options]
 
     def training(self, *, again: bool) -> list[str]:
         """Return the command line of the trainer, with a process for each of its GPUs.
@@ -210,7 +213,9 @@ class ServerHost:
             address = f"http://{self._host}:{port}"
             log = self._plan.folder / f"{self._name}.log"
             variables = {} if self._key is None else {VLLM_KEY: self._key}
-            self._child = child = Child(at(self._words, self._host, port), log=log, variables=variables)
+            self._child = child = Child(
+                at(self._words, self._host, port), log=log, folder=self._plan.typed_in, variables=variables
+            )
             while not (running := answers(address, self._key)) and child.wait(_LOOK_S) is None:
                 pass
             if running:
@@ -238,13 +243,12 @@ class News(NamedTuple):
 class TrainerHost:
     """Runs the trainer on a node; after a restart on another node, the trainer continues the run."""
 
-    def __init__(self, plan: Plan, begun: str, folder: str, variables: Mapping[str, str]) -> None:
+    def __init__(self, plan: Plan, begun: str, variables: Mapping[str, str]) -> None:
         """Start the trainer.
 
         Args:
             plan: the run.
             begun: identifies this launch; a file of that name shows that its trainer has begun.
-            folder: the folder where the command was typed, for relative paths in settings.
             variables: environment variables.
         """
         self._life = secrets.token_hex(4)
@@ -254,7 +258,7 @@ class TrainerHost:
         shutil.rmtree(plan.adapters, ignore_errors=True)  # left by an earlier trainer
         mark.touch()
         words = plan.training(again=again)
-        self._child = Child(words, log=plan.folder / "trainer.log", folder=Path(folder), variables=variables)
+        self._child = Child(words, log=plan.folder / "trainer.log", folder=plan.typed_in, variables=variables)
 
     def news(self, life: str, after: int) -> News:
         """Return lines from number `after` on; all lines if `life` names an earlier trainer process."""

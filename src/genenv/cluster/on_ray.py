@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 
 from genenv.backends.settings import PolicyConfig
 from genenv.cluster.hosts import News, Plan, ServerHost, ServerState, TrainerHost, counted, prepare, sees
@@ -79,24 +79,16 @@ def _last_line(text: str) -> str:
     return lines[-1][:200] if lines else "it ended without a word"
 
 
-class Typed(NamedTuple):
-    """Input of the command that the trainer needs on another machine."""
-
-    settings: str | None
-    """The content of CONFIG as TOML."""
-    folder: str
-    """The folder where the command was typed, for relative paths in settings."""
-    variables: Mapping[str, str]
-    """Environment variables of the trainer."""
-
-
-def play(address: str, plan: Plan, typed: Typed, say: Say, *, wait_s: float) -> int:
+def play(
+    address: str, plan: Plan, settings: str | None, variables: Mapping[str, str], say: Say, *, wait_s: float
+) -> int:
     """Execute a run on a cluster to its end.
 
     Args:
         address: the address of the cluster.
         plan: the run and its parts.
-        typed: input of the command.
+        settings: the content of CONFIG as TOML.
+        variables: environment variables of the trainer.
         say: receives the trainer's output and events of the parts.
         wait_s: maximum seconds to wait for free resources.
 
@@ -110,11 +102,11 @@ def play(address: str, plan: Plan, typed: Typed, say: Say, *, wait_s: float) -> 
     launch = RayLaunch(ray, plan, say)
     try:
         launch.place(wait_s)
-        policy = launch.check_folder(typed.settings)
+        policy = launch.check_folder(settings)
         variable = policy.vllm.key_variable
         key = key_in(variable) or new_key()
         launch.start_servers(policy, key)
-        return launch.train(typed.folder, {**typed.variables, variable: key})
+        return launch.train({**variables, variable: key})
     except ray.exceptions.RayError as error:
         raise GenenvError(f"Ray cannot go on with the run: {_last_line(str(error))}") from error
     finally:
@@ -221,11 +213,10 @@ class RayLaunch:
                 raise UsageError(f"not all servers answer after {_LOADING_S:g} s; see {self._plan.folder}")
             time.sleep(0.5)
 
-    def train(self, folder: str, variables: Mapping[str, str]) -> int:
+    def train(self, variables: Mapping[str, str]) -> int:
         """Start the trainer and pass on its output until it ends.
 
         Args:
-            folder: the folder where the command was typed.
             variables: environment variables of the trainer.
 
         Returns:
@@ -235,7 +226,7 @@ class RayLaunch:
             GenenvError: the trainer was lost and could not be restarted.
         """
         actor = self._on(0, TrainerHost, needs=self._plan.trainer, **_ANEW)
-        self._trainer = actor.remote(self._plan, secrets.token_hex(4), folder, dict(variables))
+        self._trainer = actor.remote(self._plan, secrets.token_hex(4), dict(variables))
         while True:
             news = self._news()
             self._hear(news)

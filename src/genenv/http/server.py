@@ -82,7 +82,8 @@ class HttpServer(ABC):
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until a signal or `stop` ends the server; call `ready` when clients may connect."""
-        asyncio.run(self._run(ready))
+        with self._socket:
+            asyncio.run(self._run(ready))
 
     def stop(self) -> None:
         """End `run` from another thread."""
@@ -140,7 +141,6 @@ class HttpServer(ABC):
                     work.cancel()
                     with contextlib.suppress(asyncio.CancelledError):
                         await work
-                self._socket.close()
 
 
 class _Protocol(H11Protocol):

@@ -36,10 +36,6 @@ Vllm = Annotated[
 More = Annotated[
     list[str] | None, typer.Argument(metavar="[-- OPTION...]", help="Options of vLLM's own, after --vllm --.")
 ]
-Slow = Annotated[
-    float,
-    typer.Option("--slow", min=0, metavar="SECONDS", help="Wait before each batch, to try a client out."),
-]
 
 Adapters = Annotated[
     list[Path],
@@ -57,7 +53,6 @@ def serve(  # noqa: PLR0913 - Typer: a parameter an option
     host: Host = "127.0.0.1",
     port: Port = 8000,
     vllm: Vllm = False,
-    slow: Slow = 0.0,
     adapters: Adapters = [],  # noqa: B006 - Typer's form
     allow_host: AllowHost = [],  # noqa: B006 - Typer's form
     max_body_mib: BodyMib = 16.0,
@@ -89,7 +84,6 @@ def serve(  # noqa: PLR0913 - Typer: a parameter an option
         port=port,
         access=access,
         adapters=named,
-        slow_s=slow,
     )
 
     def ready() -> None:

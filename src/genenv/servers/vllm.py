@@ -13,7 +13,6 @@ import json
 import logging
 import math
 import os
-import time
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -229,7 +228,7 @@ class SamplingServer(HttpServer):
 
     keyless = ("/health",)
 
-    def __init__(  # noqa: PLR0913 - all but two are optional
+    def __init__(
         self,
         base: LoadedBase,
         name: str,
@@ -238,7 +237,6 @@ class SamplingServer(HttpServer):
         port: int = 0,
         access: Access = Access(),  # noqa: B008 - frozen
         adapters: Sequence[Path] = (),
-        slow_s: float = 0.0,
     ) -> None:
         """Bind an address; requests are answered once the server runs.
 
@@ -249,13 +247,12 @@ class SamplingServer(HttpServer):
             port: the port; 0 takes a free one.
             access: the API key, allowed host names, and limits on requests.
             adapters: folders from which adapters may be loaded; if empty, see `_allowed`.
-            slow_s: seconds to wait before each batch, for tests of clients.
 
         Raises:
             UsageError: the address is not available.
         """
         super().__init__(host, port, access)
-        self._base, self._name, self._slow_s = base, name, slow_s
+        self._base, self._name = base, name
         self._adapters = [folder.expanduser().resolve() for folder in adapters]
 
     @staticmethod
@@ -318,15 +315,11 @@ class SamplingServer(HttpServer):
             return _refusal(404, f"The model `{body.model}` does not exist.")
         asked = body.request(self._base)
         found: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self._worker.sample(body.model, functools.partial(self._completions, body.model), asked, found)
+        self._worker.sample(body.model, functools.partial(self._base.sample, body.model), asked, found)
         done = await found
         if not all(map(math.isfinite, done.logprobs)):
             return _refusal(400, "no token follows the schema, or the adapter's numbers are not finite")
         return JSONResponse(_answer(done, body.model))
-
-    def _completions(self, adapter: str, requests: Sequence[SampleRequest]) -> Sequence[Completion]:
-        time.sleep(self._slow_s)
-        return self._base.sample(adapter, requests)
 
     async def _read(self, request: Request, kind: type[AnyBody]) -> AnyBody:
         """Parse a body.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -245,7 +246,7 @@ def talk(policy, starts, *, turns=3, forget=False):
         for i, completion in zip(going, policy.sample_all(asked), strict=True):
             said[i].append((completion.token_ids, completion.logprobs))
             ids[i] += (*completion.token_ids, *(3 + (7 * i + t) % 20 for t in range(1 + (i + turn) % 4)))
-            assert completion.finished or talks[i] not in policy._kept_caches
+            assert completion.finished or talks[i] not in policy.model.kept_caches
         going = [i for i in going if len(said[i][-1][0]) < 40]
     return said
 
@@ -307,7 +308,7 @@ def test_nothing_is_remembered_unasked_or_beyond_the_budget(tiny, monkeypatch):
 
     def kept_caches(*asked: SampleRequest) -> list[KeptCache | None]:
         policy.sample_all(asked)
-        return [policy._kept_caches.get(request.conversation) for request in asked]
+        return [policy.model.kept_caches.get(request.conversation) for request in asked]
 
     keep = SampleRequest(prompt_ids=(9,) * 4, max_tokens=5, conversation=Conversation())
     (memory,) = kept_caches(keep)
@@ -321,20 +322,49 @@ def test_nothing_is_remembered_unasked_or_beyond_the_budget(tiny, monkeypatch):
     same(talk(policy, STARTS), talk(policy, STARTS, forget=True))
 
 
+def test_the_budget_is_for_all_batches_together(tiny, monkeypatch):
+    policy = tiny.player(noise=0.05, cache_gib=1e-5)
+    quick_to_end(policy, monkeypatch, more=100.0)
+    asked = [SampleRequest(prompt_ids=(9,) * 4, max_tokens=5, conversation=Conversation()) for _ in range(20)]
+    for turn in range(2):
+        for one in asked:
+            policy.sample_all([replace(one, prompt_ids=(9,) * (4 + turn))])
+        kept = [one.kept.nbytes for one in policy.model.kept_caches.values()]
+        assert max(kept) < sum(kept) <= 1e-5 * 2**30 < sum(kept) + 2 * max(kept)
+
+
+def test_nothing_is_kept_between_turns_where_memory_ran_out(llama, monkeypatch):
+    keep = SampleRequest(prompt_ids=(9,) * 4, max_tokens=2, conversation=Conversation(), survives_cut=True)
+    llama.sample_all([keep])
+    assert keep.conversation in llama.model.kept_caches
+    plain, kept = llama._engine, []
+
+    def engine(rows, prefill):
+        kept.append(keep.conversation in llama.model.kept_caches)
+        return plain(rows, prefill) if len(kept) > 1 else SimpleNamespace(run=out_of_memory)
+
+    def out_of_memory(requests):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(llama, "_engine", engine)
+    assert llama.sample_all(requests(2))
+    assert kept == [True, False]
+
+
 @pytest.mark.parametrize("change", ["weights", "text", "another"])
 def test_a_memory_that_does_not_belong_here_is_not_used(tiny, change, monkeypatch):
     policy = tiny.player(noise=0.05)
     quick_to_end(policy, monkeypatch)
     talk = Conversation()
     policy.sample_all([SampleRequest(prompt_ids=(5, 6, 7, 8), max_tokens=60, conversation=talk)])
-    memory = policy._kept_caches[talk]
+    memory = policy.model.kept_caches[talk]
     after = (*memory.token_ids, 11, 12)
     if change == "weights":
         tiny.disturb(policy, 0.05, seed=1)
     elif change == "text":
         after = (6, *after[1:])
     else:
-        policy._kept_caches[talk] = replace(memory, token_ids=(6, *memory.token_ids[1:]))
+        policy.model.kept_caches[talk] = replace(memory, token_ids=(6, *memory.token_ids[1:]))
     asked = SampleRequest(prompt_ids=after, max_tokens=8)
     with_it, without = policy.sample_all([replace(asked, conversation=talk)]) + policy.sample_all([asked])
     assert with_it == without
@@ -346,16 +376,16 @@ def test_a_conversation_is_remembered_as_long_as_it_lives_and_by_its_last_turn(l
     talk = Conversation()
     request = SampleRequest(prompt_ids=(5, 6, 7, 8), max_tokens=5, conversation=talk)
     llama.sample_all([request])
-    assert llama._kept_caches[talk].token_ids == (5, 6, 7, 8)
+    assert llama.model.kept_caches[talk].token_ids == (5, 6, 7, 8)
     llama.sample_all([replace(request, prompt_ids=(5, 6, 7, 8, llama.model.chat.end_id, 4))])
-    assert len(llama._kept_caches[talk].token_ids) == 6
+    assert len(llama.model.kept_caches[talk].token_ids) == 6
     llama.sample_all([replace(request, last=True)])
-    assert talk not in llama._kept_caches
+    assert talk not in llama.model.kept_caches
     llama.sample_all([request])
-    before = len(llama._kept_caches)
+    before = len(llama.model.kept_caches)
     del talk, request
     gc.collect()
-    assert len(llama._kept_caches) == before - 1
+    assert len(llama.model.kept_caches) == before - 1
 
 
 @pytest.mark.parametrize("survives", [True, False])
@@ -364,7 +394,7 @@ def test_a_reply_that_was_cut_is_remembered_where_a_turn_may_follow_it(llama, su
         prompt_ids=(5, 6), max_tokens=2, conversation=Conversation(), survives_cut=survives
     )
     assert not llama.sample_all([request])[0].finished
-    assert (request.conversation in llama._kept_caches) is survives
+    assert (request.conversation in llama.model.kept_caches) is survives
 
 
 def test_a_completion_names_the_version_of_the_weights_that_wrote_it(tiny):

@@ -74,7 +74,7 @@ DATA = [
 @pytest.mark.parametrize(("budget", "unembed"), [(24, False), (4096, False), (4096, True)])
 def test_loss_gradient_and_logprobs_are_those_of_transformers(budget: int, unembed: bool) -> None:
     config = CONFIG.model_copy(update={"tokens_per_microbatch": budget})
-    shape = AdapterShape(rank=4, unembed=unembed)
+    shape = AdapterShape(rank=4, train_unembed=unembed)
     learner = ServedBase("tiny", config).learner(shape, seed=3)
     moved(learner)
     scored = learner.forward(DATA, CE, backward=True)
@@ -191,7 +191,7 @@ def test_what_was_saved_goes_on_to_the_last_bit(base, tmp_path: Path, unembed: b
             learner.forward(DATA, CE, backward=True)
             learner.step(AdamParams(learning_rate=1e-3, weight_decay=0.01))
 
-    shape = AdapterShape(rank=4, unembed=unembed)
+    shape = AdapterShape(rank=4, train_unembed=unembed)
     learner = base.learner(shape, seed=5)
     steps(learner, 3)
     learner.save(tmp_path)
@@ -208,12 +208,12 @@ def test_what_was_saved_goes_on_to_the_last_bit(base, tmp_path: Path, unembed: b
         for a, b in zip(learner.optimizer.parameters, fresh.optimizer.parameters, strict=True)
     )
     with pytest.raises(DataError, match="belongs to another model or other LoRA settings"):
-        base.learner(AdapterShape(rank=3, unembed=unembed), seed=1).load(tmp_path, optimizer=False)
+        base.learner(AdapterShape(rank=3, train_unembed=unembed), seed=1).load(tmp_path, optimizer=False)
 
 
 @pytest.mark.parametrize("unembed", [False, True])
 def test_sampled_log_probabilities_are_those_of_a_forward_pass(base, tmp_path: Path, unembed: bool) -> None:
-    shape = AdapterShape(rank=4, unembed=unembed)
+    shape = AdapterShape(rank=4, train_unembed=unembed)
     learner = base.learner(shape, seed=1)
     moved(learner)
     learner.save(tmp_path)
@@ -271,7 +271,7 @@ def test_completions_end_where_they_are_told_to(base) -> None:
 
 @pytest.mark.long
 def test_few_adapters_are_kept_for_sampling(base, tmp_path: Path) -> None:
-    shapes = [AdapterShape(rank=2 + i % 2, mlp=i % 3 != 0) for i in range(6)]
+    shapes = [AdapterShape(rank=2 + i % 2, train_mlp=i % 3 != 0) for i in range(6)]
     asked = PromptRequest(prompt_ids=PROMPT, max_tokens=8, temperature=0.0)
     said = []
     for i, shape in enumerate(shapes):

@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -143,6 +145,19 @@ def test_the_key_of_the_environment_is_sent_with_every_request(monkeypatch: pyte
 
     asyncio.run(scene())
     assert sent == ["Bearer secret-1", None, None]
+
+
+def test_a_server_that_is_lost_while_it_unloads_adapters_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(VllmConfig(addresses=("http://127.0.0.1:1",)))
+    (server,) = fleet.servers
+    server.adapters |= {"new": Path("new"), "old": Path("old"), "older": Path("older")}
+
+    async def lost(*_: Any) -> None:
+        fleet.mark_lost(server, OSError("it is gone"))  # by another request
+
+    monkeypatch.setattr(fleet, "_post", lost)
+    asyncio.run(fleet.load_adapter("new", Path("new"), instead_of="old"))
+    assert not server.adapters
 
 
 def test_what_is_no_key_is_refused_before_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from torch.distributed import TCPStore
 
 from genenv.backends.base import open_backend
-from genenv.backends.local import processes
-from genenv.backends.local.processes import Processes
+from genenv.backends.local import backend, processes
+from genenv.backends.local.processes import Call, Opening, Processes
 from genenv.backends.local.served.models import LoadedBase
 from genenv.backends.settings import PolicyConfig
-from genenv.errors import UsageError
+from genenv.errors import DataError, UpdateSkipped, UsageError
 from genenv.servers.vllm import SamplingServer
 from policies_on_servers import lines_of
 from several_processes import TORCHRUN, found, numbers, ran
@@ -67,6 +69,35 @@ def test_who_follows_waits_as_long_as_nothing_is_told(monkeypatch: pytest.Monkey
     assert follows.receive() is None
     later.join()
     assert store.num_keys() <= 1  # what all have read is let go of
+
+
+class Damaged:
+    """A trainer whose file is damaged in this process."""
+
+    def load(self, error: type[Exception]) -> None:
+        raise error("the file is damaged")
+
+
+@pytest.mark.parametrize(
+    ("error", "later", "raised"),
+    [
+        (DataError, Call("agent", "load", (DataError,), {}), True),  # rank 0 has loaded its own file
+        (DataError, None, False),  # rank 0 says it
+        (UpdateSkipped, Call("agent", "load", (UpdateSkipped,), {}), False),
+    ],
+)
+def test_who_follows_does_not_go_on_after_an_error_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception], later: Any, raised: bool
+) -> None:
+    said = iter([Opening(PolicyConfig(), (), 1), Call("agent", "load", (error,), {}), later, None])
+    follows = Processes(1, 2)
+    monkeypatch.setattr(follows, "receive", lambda: next(said))
+    monkeypatch.setattr(follows, "_store", cast(Any, SimpleNamespace(wait=lambda *_: None)))
+    monkeypatch.setattr(backend, "connected", lambda: follows)
+    opened = SimpleNamespace(trainers={"agent": Damaged()})
+    monkeypatch.setattr(backend, "_open", lambda *_: opened)
+    with pytest.raises(error) if raised else contextlib.nullcontext():
+        backend.follow_rank_0()
 
 
 @pytest.fixture

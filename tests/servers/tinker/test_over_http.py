@@ -17,38 +17,40 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from genenv.errors import UsageError
 from genenv.http.guard import Access
-from genenv.servers.tinker import sessions
+from genenv.servers.tinker import messages, sessions
 from genenv.servers.tinker.checkpoints import CheckpointInfo, CheckpointPath, CheckpointStore
 from genenv.servers.tinker.imitation import ServerImitation
 from genenv.servers.tinker.replies import NotHere
-from genenv.servers.tinker.serving import TinkerServer
+from genenv.servers.tinker.serving import TinkerServer, open_base
 from typed import refused
 
 Serve = Callable[..., str]
 
 
 def ask(url: str, path: str, body: Any = None, method: str | None = None, **headers: str) -> tuple[int, Any]:
-    """Status and body, JSON where it is some."""
-    sent = None if body is None else json.dumps(body).encode()
-    said = {"x-api-key": "tml-test", "content-type": "application/json", **headers}
+    """Status and body, JSON where it is some; a body of bytes is sent as protobuf."""
+    kind = "x-protobuf" if isinstance(body, bytes) else "json"
+    sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    said = {"x-api-key": "tml-test", "content-type": f"application/{kind}", **headers}
     asked = urllib.request.Request(f"{url}/api/v1/{path}", sent, said, method=method)  # noqa: S310
     try:
         with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310
-            status, text = answer.status, answer.read().decode()
+            status, found = answer.status, answer.read()
     except urllib.error.HTTPError as error:
-        status, text = error.code, error.read().decode()
+        status, found = error.code, error.read()
     try:
-        return status, json.loads(text)
+        return status, json.loads(found)
     except ValueError:
-        return status, text
+        return status, found
 
 
 class Client:
-    """A client that speaks JSON alone."""
+    """A client without the SDK."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -77,24 +79,21 @@ class Client:
                 return said
 
 
-def learn(model: str, seq: int | None, text: bytes = b"The weather is fine", weight: float = 1.0) -> Any:
-    ids = list(text)
-    return {
-        "model_id": model,
-        "seq_id": seq,
-        "forward_backward_input": {
-            "loss_fn": "cross_entropy",
-            "data": [
-                {
-                    "model_input": {"chunks": [{"tokens": ids[:-1]}]},
-                    "loss_fn_inputs": {
-                        "target_tokens": {"data": ids[1:], "dtype": "int64"},
-                        "weights": {"data": [weight] * (len(ids) - 1), "dtype": "float32"},
-                    },
-                }
-            ],
-        },
-    }
+def learn(model: str, seq: int, text: bytes = b"The weather is fine", **targets: Any) -> bytes:
+    """A request of forward_backward; `targets` are fields of its target tokens."""
+    body = messages.ForwardBackwardRequest(model_id=model, seq_id=seq, loss_fn="cross_entropy")
+    ids = np.frombuffer(text, np.uint8)
+    datum = body.data.add()
+    datum.model_input.add().encoded_text.tokens = ids[:-1].astype(np.int32).tobytes()
+    tensor = datum.loss_fn_inputs["target_tokens"]
+    own = {"dense": ids[1:].astype(np.int64).tobytes(), "dtype": messages.INT64, **targets}
+    tensor.shape.extend(own.pop("shape", []))
+    if "crow" in own:
+        tensor.sparse_csr.crow_indices = own.pop("crow")
+        own.pop("dense")
+    for name, value in own.items():
+        setattr(tensor, name, value)
+    return body.SerializeToString()
 
 
 def step(model: str, seq: int) -> Any:
@@ -102,7 +101,14 @@ def step(model: str, seq: int) -> Any:
 
 
 def loss(client: Client, model: str, seq: int) -> float:
-    return client.fetch(client.send("forward_backward", learn(model, seq)))["metrics"]["loss:sum"]
+    return total(client.fetch(client.send("forward_backward", learn(model, seq))))
+
+
+def total(answer: bytes) -> float:
+    """The loss in an answer of forward_backward."""
+    found = messages.ForwardBackwardOutput()
+    messages.parse(found, answer)
+    return found.metrics["loss:sum"]
 
 
 def test_requests_that_overtake_each_other_wait_for_their_turn(serve: Serve) -> None:
@@ -135,19 +141,12 @@ def test_a_request_that_is_sent_again_is_worked_once(serve: Serve) -> None:
 def test_what_is_refused_holds_nobody_up(serve: Serve) -> None:
     client = Client(serve())
     model = client.train()
-    status, said = ask(client.url, "forward_backward", {**learn(model, 1), "forward_backward_input": {}})
-    assert status == 400
-    assert said["detail"].startswith("forward_backward_input.data: field required")
+    status, said = ask(client.url, "forward_backward", {"model_id": model, "seq_id": 1})
+    assert (status, "training data come as protobuf" in said["detail"]) == (415, True)
     status, said = ask(client.url, "save_weights", {"model_id": model, "seq_id": 2, "path": "a/b"})
     assert (status, "'a/b' is no name here" in said["detail"]) == (400, True)
-    proto = {"content-type": "application/x-protobuf"}
-    sent = b"\x0a" + bytes([len(model)]) + model.encode() + b"\x10\x03" + b"\x1a\x7f"
-    asked = urllib.request.Request(  # noqa: S310
-        f"{client.url}/api/v1/forward_backward", sent, {"x-api-key": "tml-x", **proto}
-    )
-    with pytest.raises(urllib.error.HTTPError) as error:
-        urllib.request.urlopen(asked)  # noqa: S310
-    assert "no protobuf message of the Tinker protocol" in error.value.read().decode()
+    status, said = ask(client.url, "forward_backward", learn(model, 3) + b"\x1a\x7f")
+    assert (status, "no protobuf message of the Tinker protocol" in said["detail"]) == (400, True)
     assert loss(client, model, 4) > 0
 
 
@@ -165,7 +164,7 @@ def test_an_error_of_a_request_comes_with_its_answer(serve: Serve) -> None:
 
 
 @pytest.mark.long
-def test_a_client_that_is_gone_frees_its_adapter(serve: Serve, base: Any) -> None:
+def test_a_client_that_is_gone_frees_its_adapters(serve: Serve, base: Any, tmp_path: Path) -> None:
     client = Client(serve(forget_after_s=0.6))
     others = set(base.model.peft.peft_config)  # what servers before this one have sampled with
     model = client.train()
@@ -174,10 +173,16 @@ def test_a_client_that_is_gone_frees_its_adapter(serve: Serve, base: Any) -> Non
         time.sleep(0.3)
         assert ask(client.url, "session_heartbeat", {"session_id": client.session})[0] == 200
     assert loss(client, model, 1) > 0
+    asked = {"model_id": model, "seq_id": 2, "sampling_session_seq_id": 0}
+    assert client.fetch(client.send("save_weights_for_sampler", asked))["sampling_session_id"]
+
+    def left() -> set[str]:
+        return {one.name for one in (tmp_path / "passing").iterdir()} | set(base.model.peft.peft_config)
+
     deadline = time.monotonic() + 20
-    while set(base.model.peft.peft_config) != others and time.monotonic() < deadline:
+    while left() != others and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert set(base.model.peft.peft_config) == others
+    assert left() == others
     status, said = ask(client.url, "session_heartbeat", {"session_id": client.session})
     assert status == 404
     assert "nothing was heard of it for too long" in said["detail"]
@@ -191,15 +196,13 @@ def test_requests_are_answered_while_work_is_done(serve: Serve) -> None:
     start = time.monotonic()
     assert ask(client.url, "healthz") == (200, {"status": "ok"})
     assert time.monotonic() - start < 0.4
-    assert client.fetch(sent)["metrics"]["loss:sum"] > 0
+    assert total(client.fetch(sent)) > 0
 
 
 @pytest.mark.parametrize(
     ("path", "body", "status", "sentence"),
     [
         ("nothing", None, 404, "this server has no /api/v1/nothing; docs/guides/tinker-server.md lists"),
-        ("audit", None, 501, "this server has no audit"),
-        ("billing/usage/events", None, 501, "this server has no billing"),
         ("training_runs/x/checkpoints/weights/y/archive", None, 501, "this server serves no archives"),
         ("training_runs/x", None, 404, "there is no training run x"),
         ("retrieve_future", {"request_id": "x"}, 404, "there is no request x"),
@@ -233,10 +236,10 @@ def test_quirks_of_answers(serve: Serve) -> None:
     url = serve("html")
     found = [ask(url, "training_runs") for _ in range(4)]
     assert [status for status, _ in found] == [200, 200, 200, 502]
-    assert found[3][1].startswith("<html>")
+    assert found[3][1].startswith(b"<html>")
     url = serve("half-json")
     found = [ask(url, "get_server_capabilities")[1] for _ in range(4)]
-    assert [isinstance(said, str) for said in found] == [False, False, False, True]
+    assert [isinstance(said, bytes) for said in found] == [False, False, False, True]
     url = serve("429")
     assert [ask(url, "training_runs")[0] for _ in range(4)] == [200, 200, 200, 429]
 
@@ -294,6 +297,17 @@ def test_an_address_that_is_taken_is_a_sentence(base: Any, tmp_path: Path) -> No
         port = int(server.url.rpartition(":")[2])
         with pytest.raises(UsageError, match=f"127.0.0.1:{port} is not to be had: address already in use"):
             TinkerServer(base, tmp_path / "other", port=port)
+
+
+def test_a_second_server_on_a_folder_takes_nothing_from_the_first(base: Any, tmp_path: Path) -> None:
+    with TinkerServer(base, tmp_path):
+        held = tmp_path / "passing" / "0"
+        held.mkdir()
+        with pytest.raises(UsageError, match=f"{tmp_path} is being written by another process"):
+            TinkerServer(base, tmp_path).run()
+        with pytest.raises(UsageError, match="is being written by another process"):
+            open_base(base.model.config, tmp_path)  # which would note the settings of another engine
+        assert held.is_dir()
 
 
 def started(out: Path, *words: str) -> tuple[subprocess.Popen[str], str]:
@@ -361,23 +375,20 @@ def heartbeats(url: str, session: str, until: threading.Event) -> list[float]:
 
 
 @pytest.mark.long
-def test_heartbeats_are_answered_while_a_large_body_of_json_is_read(serve: Serve) -> None:
-    """Of many small parts, which take a parser longest; what is wrong with it comes last."""
+def test_heartbeats_are_answered_while_a_large_body_is_read(serve: Serve) -> None:
+    """Of many small parts, which take a parser longest."""
     client = Client(serve())
-    model = client.train()
-    asked = learn(model, 1, b"ab")
-    part = asked["forward_backward_input"]["data"][0]
-    asked["forward_backward_input"]["data"] = [part] * 16_000
-    ask(client.url, "forward_backward", {"model_id": " " * 50_000})  # starts the process that reads such
+    asked = b"\x1a\x00" * 2**23
+    ask(client.url, "forward_backward", b" " * 50_000)  # starts the process that reads such
     done = threading.Event()
     with ThreadPoolExecutor(1) as thread:
         beats = thread.submit(heartbeats, client.url, client.session, done)
         since = time.monotonic()
-        status, said = ask(client.url, "forward_backward", {**asked, "seq_id": "x"})
+        status, said = ask(client.url, "forward_backward", asked)
         took = time.monotonic() - since
         done.set()
     assert status == 400
-    assert said["detail"].startswith("seq_id: ")
+    assert said["detail"].startswith("the request has more than 16384 data")
     assert max(beats.result()) < max(1.0, took / 3)
 
 
@@ -393,7 +404,6 @@ def test_heartbeats_are_answered_while_a_large_body_of_json_is_read(serve: Serve
         ("asample", {"sampling_params": {"seed": 2**70}}, 400, "seed"),
         ("save_weights", {"ttl_seconds": 10**30}, 400, "ttl_seconds"),
         ("optim_step", {"seq_id": 2**63, "adam_params": {}}, 400, "seq_id"),
-        ("create_session", {"tags": ["x"] * 2000}, 400, "tags"),
         ("create_session", {"tags": ["x" * 2_000_000]}, 413, "larger than 1048576 bytes"),
     ],
 )
@@ -409,38 +419,18 @@ def test_what_is_out_of_bounds_is_named(
 @pytest.mark.parametrize(
     ("tensor", "why"),
     [
-        ({"data": [1.5], "dtype": "int64"}, "no whole numbers"),
-        ({"data": [1e300], "dtype": "int64"}, "too large"),
-        ({"data": [float("nan")], "dtype": "int64"}, "no whole numbers"),
-        ({"data": [], "dtype": "int64", "shape": [0, 2**70]}, "not of shape"),
-        ({"data": [1], "dtype": "int64", "shape": [1] * 9}, "shape"),
-        (
-            {
-                "data": [1],
-                "dtype": "int64",
-                "shape": [1, 2],
-                "sparse_crow_indices": [0, 2**70],
-                "sparse_col_indices": [0],
-            },
-            "an index that is too large",
-        ),
-        (
-            {
-                "data": [1],
-                "dtype": "int64",
-                "shape": [2**14, 2**14],
-                "sparse_crow_indices": [0],
-                "sparse_col_indices": [0],
-            },
-            "do not fit its numbers",
-        ),
+        ({"dense": np.float32([1e30]).tobytes(), "dtype": messages.FLOAT32}, "no whole number"),
+        ({"dense": np.float32([np.nan]).tobytes(), "dtype": messages.FLOAT32}, "no whole number"),
+        ({"dense": b"", "shape": [0, 2**62]}, "not of shape"),
+        ({"shape": [1] * 9}, "more than 8 axes"),
+        ({"dense": b"abc"}, "no numbers of 8 bytes each"),
+        ({"dtype": 9}, "the number format 9"),
+        ({"shape": [2**14, 2**14], "crow": bytes(8)}, "do not fit its numbers"),
     ],
 )
 def test_a_tensor_that_is_none_is_refused(serve: Serve, tensor: dict[str, Any], why: str) -> None:
     url = serve()
-    asked = learn("m", 1, b"ab")
-    asked["forward_backward_input"]["data"][0]["loss_fn_inputs"]["target_tokens"] = tensor
-    status, said = ask(url, "forward_backward", asked)
+    status, said = ask(url, "forward_backward", learn("m", 1, b"ab", **tensor))
     assert (status, why in said["detail"]) == (400, True), said
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,8 @@ from genenv.algorithms.losses import WIRE_LOSSES
 from genenv.backends.served import ForwardResult, PromptResult
 from genenv.errors import UsageError
 from genenv.sampling import Completion
-from genenv.servers.tinker.bodies import addressed, learn_of_json, learn_of_proto
-from genenv.servers.tinker.replies import FailedReply, JsonReply, SampledReply, TrainReply, as_json, as_proto
+from genenv.servers.tinker.bodies import addressed, parse_training
+from genenv.servers.tinker.replies import SampledReply, TrainReply, as_proto
 
 sdk: Any = pytest.importorskip("tinker.proto.tinker_public_pb2")
 floats = st.floats(-1e6, 1e6, width=32)
@@ -76,7 +75,7 @@ def requests(draw: Any) -> Any:
 @settings(max_examples=25)
 def test_data_arrive_as_they_were_sent(sent: Any) -> None:
     message, arrays = sent
-    found = learn_of_proto(message.SerializeToString())
+    found = parse_training(message.SerializeToString())
     assert (found.model_id, found.seq_id or 0) == (message.model_id, message.seq_id)
     assert (found.loss.name, found.forward_only) == (message.loss_fn, message.forward_only)
     assert found.loss.config == dict(message.loss_fn_config)
@@ -97,13 +96,13 @@ def test_what_is_damaged_is_refused(whole: bytes, data: Any) -> None:
     at = data.draw(st.integers(0, len(whole)))
     for sent in (whole, whole[:at], whole[:at] + b"\xff" + whole[at:]):
         with contextlib.suppress(UsageError):
-            learn_of_proto(sent)
+            parse_training(sent)
 
 
 def test_a_damaged_body_still_says_which_model_it_is_for() -> None:
     whole = sdk.ForwardBackwardRequest(model_id="m", seq_id=3).SerializeToString()
     with pytest.raises(UsageError, match="no protobuf message of the Tinker protocol"):
-        learn_of_proto(whole + b"\x1a\x7f")
+        parse_training(whole + b"\x1a\x7f")
     to = addressed(whole + b"\x1a\x7f", proto=True)
     assert to is not None
     assert (to.model_id, to.seq_id) == ("m", 3)
@@ -117,35 +116,9 @@ def test_what_is_no_text_or_too_much_is_refused_in_protobuf() -> None:
     for kind in ("image", "dmel"):
         getattr(chunk, kind).SetInParent()
         with pytest.raises(UsageError, match=f"a chunk of type '{kind}'"):
-            learn_of_proto(message.SerializeToString())
+            parse_training(message.SerializeToString())
     with pytest.raises(UsageError, match="more than 16384 data"):
-        learn_of_proto(b"\x1a\x00" * 16_385)
-
-
-def test_data_in_json_are_the_same() -> None:
-    body = {
-        "model_id": "m",
-        "seq_id": 3,
-        "forward_backward_input": {
-            "loss_fn": "cross_entropy",
-            "data": [
-                {
-                    "model_input": {"chunks": [{"type": "encoded_text", "tokens": [1, 2]}, {"tokens": [3]}]},
-                    "loss_fn_inputs": {
-                        "target_tokens": {"data": [2, 3, 4], "dtype": "int64"},
-                        "weights": {"data": [0, 1, 0.5], "dtype": "float32", "shape": [3]},
-                    },
-                }
-            ],
-        },
-    }
-    found = learn_of_json(json.dumps(body).encode(), forward_only=False)
-    assert found.examples[0].ids == (1, 2, 3)
-    assert found.examples[0].targets.tolist() == [2, 3, 4]
-    assert found.examples[0].inputs["weights"].tolist() == [0, 1, 0.5]
-    body["forward_backward_input"]["data"][0]["model_input"]["chunks"][1]["type"] = "image"
-    with pytest.raises(UsageError, match="a chunk of type 'image'"):
-        learn_of_json(json.dumps(body).encode(), forward_only=False)
+        parse_training(b"\x1a\x00" * 16_385)
 
 
 @given(
@@ -171,8 +144,6 @@ def test_scores_arrive_as_they_were(shapes: list[tuple[int, int | None]], metric
             ]
         for array, other in zip(arrays, found, strict=True):
             np.testing.assert_array_equal(sign * array, other.reshape(array.shape))
-    said = as_json(TrainReply(scored=scored, metrics=metrics))
-    assert [len(one["logprobs"]["data"]) for one in said["loss_fn_outputs"]] == [a.size for a in arrays]
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(0, 2**31 - 1), max_size=5), st.booleans()), max_size=3))
@@ -201,11 +172,3 @@ def test_samples_arrive_as_they_were(sequences: list[tuple[list[int], bool]]) ->
         assert (own.stop_reason == sdk.STOP_REASON_STOP) is stopped
     assert np.isnan(np.frombuffer(message.prompt_logprobs, np.float32)[0])
     assert (message.topk_prompt_logprobs.k, message.topk_prompt_logprobs.prompt_length) == (2, 2)
-    said = as_json(SampledReply(answered=answered))
-    assert said["prompt_logprobs"] == [None, -1.5]
-    assert said["topk_prompt_logprobs"] == [None, [[4, -1.0], [5, -2.0]]]
-
-
-def test_other_answers_are_json_for_everybody() -> None:
-    assert as_json(JsonReply(json={"a": 1})) == {"a": 1}
-    assert as_json(FailedReply(error="no")) == {"error": "no", "category": "user"}

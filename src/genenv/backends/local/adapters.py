@@ -46,7 +46,7 @@ def add_lora_adapter(causal: Any, name: str, config: PolicyConfig, wrapped: Any 
     """Attach a fresh LoRA adapter to a model; return PEFT's wrapper of the model.
 
     Args:
-        causal: the model, which is changed in place.
+        causal: the model, which is changed in place unless the settings are refused.
         name: of the adapter.
         config: states rank, scale and layers of the adapter.
         wrapped: the wrapper that the previous call returned; None for the first adapter.
@@ -56,6 +56,13 @@ def add_lora_adapter(causal: Any, name: str, config: PolicyConfig, wrapped: Any 
     """
     targets = config.lora_targets
     layers, stacked = _resolved(causal, targets)
+    ends = (causal.get_input_embeddings(), causal.get_output_embeddings())
+    paths = [f".{path}" for path, module in causal.named_modules() if module in ends]
+    if isinstance(layers, list) and any(path.endswith(f".{one}") for path in paths for one in layers):
+        raise UsageError(
+            f"policy.lora_targets = {targets!r} does not fit: embeddings and the output layer stay as "
+            f"they are; name layers in between, or use {AUTO_TARGETS!r}"
+        )
     settings = peft.LoraConfig(
         r=config.lora_rank,
         lora_alpha=config.lora_alpha,  # type: ignore[arg-type] - PEFT takes any number
@@ -71,12 +78,6 @@ def add_lora_adapter(causal: Any, name: str, config: PolicyConfig, wrapped: Any 
                 wrapped.add_adapter(name, settings)
     except ValueError as error:
         raise UsageError(f"policy.lora_targets = {targets!r} does not fit: {error}") from error
-    ends = (causal.get_input_embeddings(), causal.get_output_embeddings())
-    if any(isinstance(layer, BaseTunerLayer) for layer in ends):
-        raise UsageError(
-            f"policy.lora_targets = {targets!r} does not fit: embeddings and the output layer stay as "
-            f"they are; name layers in between, or use {AUTO_TARGETS!r}"
-        )
     return wrapped
 
 

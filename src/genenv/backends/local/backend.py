@@ -8,7 +8,6 @@ several processes, rank 0 opens the policies and the other ranks (followers) ope
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -21,7 +20,7 @@ from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.backends.settings import PolicyConfig
 from genenv.environments.base import Environment
-from genenv.errors import GenenvError
+from genenv.errors import GenenvError, UpdateSkipped
 from genenv.sampling import Completion, Sampler, SampleRequest
 from genenv.seeding import stream
 
@@ -129,12 +128,16 @@ def _models(config: PolicyConfig, roles: Sequence[Role], processes: Processes) -
 
 
 def follow_rank_0() -> None:
-    """Run every trainer call that rank 0 broadcasts, until rank 0 calls `release_followers`."""
+    """Run every trainer call that rank 0 broadcasts, until rank 0 calls `release_followers`.
+
+    Raises:
+        GenenvError: a call failed here, and rank 0 goes on: the weights are no longer those of rank 0.
+    """
     processes = connected()
     trainers: dict[str, LocalTrainer] = {}
     with asyncio.Runner() as runner:
         while (call := processes.receive()) is not None:
-            with contextlib.suppress(GenenvError):  # rank 0 gets the same error and reports it
+            try:
                 if isinstance(call, Opening):
                     opened = _open(call.config, call.roles, call.seed, processes)
                     trainers = {name: cast(LocalTrainer, own) for name, own in opened.trainers.items()}
@@ -142,6 +145,12 @@ def follow_rank_0() -> None:
                     done = getattr(trainers[call.policy], call.method)(*call.arguments, **call.options)
                     if inspect.iscoroutine(done):
                         runner.run(done)
+            except UpdateSkipped:
+                continue  # in all processes
+            except GenenvError:
+                if processes.ends():
+                    return  # rank 0 has the same error and reports it
+                raise
 
 
 def release_followers() -> None:

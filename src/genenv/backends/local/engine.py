@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Container, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -58,21 +59,11 @@ class Row:
     logprobs: list[float] = field(default_factory=list)
     finished: bool = False
     matcher: Matcher | None = None
-    memory: KeptCache | None = None
-    """KV cache of the whole conversation, set when the row is complete."""
 
     @property
     def done(self) -> bool:
         """Whether the row is complete."""
         return self.finished or len(self.ids) == self.request.max_tokens
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether a further turn of its conversation may follow."""
-        request = self.request
-        return (
-            request.conversation is not None and not request.last and (self.finished or request.survives_cut)
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +90,7 @@ class Engine:
     kept_caches: MutableMapping[Conversation, KeptCache] = field(default_factory=dict)
     """KV caches of conversations; `run` adds those of conversations that may go on."""
     memory_bytes: float = float("inf")
-    """Limit of the KV caches that one call of `run` keeps between turns."""
+    """Limit of all `kept_caches` together."""
     read: PrefillTree | None = None
     """Prefills prompts as a tree; None: `hidden` prefills them."""
     decode_step: DecodeStep | None = None
@@ -121,7 +112,6 @@ class Engine:
                     batch.admit(rows)
                 finished, tokens = batch.step()
                 for row in finished:
-                    self._keep(row)
                     done[row.index] = Completion(
                         token_ids=tuple(row.ids),
                         logprobs=tuple(row.logprobs),
@@ -163,13 +153,25 @@ class Engine:
         memory = self.kept_caches.get(request.conversation)
         return None if memory is None else memory.shared(request.prompt_ids, self.weights)
 
-    def _keep(self, row: Row) -> None:
-        """Replace the KV cache of a row's conversation."""
-        conversation = row.request.conversation
-        if conversation is not None:
-            self.kept_caches.pop(conversation, None)
-            if row.memory is not None:
-                self.kept_caches[conversation] = row.memory
+    def keep(self, row: Row, bytes_per_token: int, read: Callable[[], Tensor]) -> None:
+        """Replace the KV cache of a complete row's conversation, if that may go on and memory suffices.
+
+        Args:
+            row: the row.
+            bytes_per_token: size of the keys and values of a token.
+            read: returns a copy of the row's keys and values, prompt included.
+        """
+        request = row.request
+        if request.conversation is None:
+            return
+        self.kept_caches.pop(request.conversation, None)
+        if request.last or not (row.finished or request.survives_cut):
+            return
+        ids = (*request.prompt_ids, *row.ids[:-1])  # the last token was drawn but has no KV yet
+        held = sum(one.kept.nbytes for one in self.kept_caches.values())
+        if held + len(ids) * bytes_per_token <= self.memory_bytes:
+            cache = KeptCache(weights=self.weights, token_ids=ids, kept=read())
+            self.kept_caches[request.conversation] = cache
 
     def _sorted(self, requests: Sequence[SampleRequest]) -> deque[Row]:
         """Return rows sorted by prompt length and prompt, so that equal prompts are adjacent."""
@@ -268,7 +270,6 @@ class _Batch:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._remembered_bytes = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -300,17 +301,6 @@ class _Batch:
         self._of_row += of_row
         self._arrange()
 
-    def _remember(self, index: int) -> KeptCache | None:
-        """Return a row's KV cache for its conversation's next turn; None above the memory limit."""
-        row, prompt = self.rows[index], self._of_row[index]
-        ids = (*row.request.prompt_ids, *row.ids[:-1])  # the last token was drawn but has no KV yet
-        kept_bytes = len(ids) * self._cache.bytes_per_token
-        if self._remembered_bytes + kept_bytes > self._engine.memory_bytes:
-            return None
-        self._remembered_bytes += kept_bytes
-        kept = self._cache.conversation(prompt, len(row.request.prompt_ids), index, len(row.ids) - 1)
-        return KeptCache(weights=self._engine.weights, token_ids=ids, kept=kept)
-
     def close(self) -> None:
         """Do nothing: the batch holds no other resources."""
 
@@ -320,8 +310,9 @@ class _Batch:
         tokens_R = self._engine.choose(self.rows, self._engine.head(self._states))
         left = [row for row in self.rows if row.done]
         for index, row in enumerate(self.rows):
-            if row.done and row.goes_on:
-                row.memory = self._remember(index)
+            if row.done:
+                own = self._of_row[index], len(row.request.prompt_ids), index, len(row.ids) - 1
+                self._engine.keep(row, self._cache.bytes_per_token, partial(self._cache.conversation, *own))
         if len(left) == len(self.rows):
             self._clear()
             return left, count

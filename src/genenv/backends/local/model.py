@@ -14,8 +14,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-from collections.abc import Hashable
+from collections.abc import Hashable, MutableMapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import transformers
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from genenv.backends.local import hardware, loading
 from genenv.backends.local.adapters import add_lora_adapter, unadapted, unadapted_sentence
-from genenv.backends.local.attention import AnyLayout
+from genenv.backends.local.attention import AnyLayout, KeptCache
 from genenv.backends.local.cpu import build, threads
 from genenv.backends.local.cuda.decode import DecodeStep, captured_step
 from genenv.backends.local.cuda.learning import TreeDecoder
@@ -50,6 +51,7 @@ from genenv.backends.local.sharding import (
 from genenv.backends.settings import ALL_LAYERS, PolicyConfig
 from genenv.chat.format import ChatFormat
 from genenv.errors import UsageError
+from genenv.sampling import Conversation
 
 log = logging.getLogger(__name__)
 
@@ -129,6 +131,8 @@ class LocalModel:
         """The adapter in use; None for the bare base."""
         self._set_in_peft: str | None = None
         """The adapter that is active in PEFT; None if unknown."""
+        self.kept_caches: MutableMapping[Conversation, KeptCache] = WeakKeyDictionary()
+        """KV caches of conversations between their turns, of all policies on this model."""
         self.holds: Hashable = None
         """Which policy's weights are in this model, if it is a copy that several policies fill by turns."""
         self.fused: FusedDecoder | None = None

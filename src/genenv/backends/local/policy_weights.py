@@ -357,7 +357,7 @@ class ServedWeights(PolicyWeights):
         self.unembed: tuple[nn.Parameter, nn.Parameter] | None = None
         """A [r, W] and B [V, r]."""
         self._scale = LORA_ALPHA / shape.rank
-        if shape.unembed:
+        if shape.train_unembed:
             vocabulary, width = model.output.weight.shape
             down = torch.empty(shape.rank, width)
             bound = 1 / math.sqrt(width)  # as PEFT begins

@@ -233,6 +233,14 @@ class Processes:
             self._store.delete_key(read)
         return decoded(said)
 
+    def ends(self) -> bool:
+        """Return whether the next message of rank 0 ends the followers; False if none comes for a while."""
+        try:
+            self._store.wait([f"told/{self._sent}"], _LISTENS)  # pyright: ignore[reportOptionalMemberAccess]
+        except dist.DistStoreError:
+            return False
+        return self.receive() is None
+
 
 ALONE = Processes()
 

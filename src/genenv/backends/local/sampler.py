@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
-from weakref import WeakKeyDictionary
 
 from torch import Tensor
 
 from genenv.backends.local import hardware
-from genenv.backends.local.attention import AnyLayout, KeptCache
+from genenv.backends.local.attention import AnyLayout
 from genenv.backends.local.engine import Engine, PrefillTree
 from genenv.backends.local.model import LocalModel
 from genenv.backends.local.packing import TokenTree
@@ -60,7 +59,6 @@ class LocalSampler(ChatSampler):
         )
         self.weights = weights
         self._waiting = WaitingRequests(lambda requests: self.sample_all(requests))
-        self._kept_caches: MutableMapping[Conversation, KeptCache] = WeakKeyDictionary()
 
     @property
     def model(self) -> LocalModel:
@@ -71,7 +69,7 @@ class LocalSampler(ChatSampler):
         return await self._waiting.sample(request)
 
     def sample_all(self, requests: Sequence[SampleRequest]) -> list[Completion]:
-        """Sample completions; if memory runs out, try once more with half as many rows at a time."""
+        """Sample completions; if memory runs out, drop all KV caches and try again with half as many rows."""
         rows, prefill = self.model.max_batch_rows, self.model.prefill_tokens
         try:
             return self._engine(rows, prefill).run(requests)
@@ -81,6 +79,7 @@ class LocalSampler(ChatSampler):
         # Outside the handler: while it runs, the error's traceback keeps the tensors that did not fit.
         rows = max(1, min(rows, len(requests)) // 2)
         log.warning("sampling ran out of memory; again with %d rows at a time", rows)
+        self.model.kept_caches.clear()
         hardware.release_memory(self.model.device)
         return self._engine(rows, prefill // 2).run(requests)
 
@@ -105,7 +104,7 @@ class LocalSampler(ChatSampler):
             read=self._reader(),
             decode_step=self.model.decode_step(self.weights.adapter, weights) if self._captured else None,
             version=self.weights.version,
-            kept_caches=self._kept_caches,
+            kept_caches=self.model.kept_caches,
             memory_bytes=self.model.config.cache_gib * 2**30,
         )
 
@@ -176,16 +175,6 @@ class LocalAssistant:
             **({} if limit is None else {"max_thinking_tokens": limit}),
         }
 
-    def render(
-        self, messages: Sequence[ChatMessage], tools: Sequence[JsonObject]
-    ) -> tuple[tuple[int, ...], bool]:
-        """Return the token ids of a conversation up to the reply, and whether they open a thought.
-
-        Raises:
-            RolloutError: the chat template rejects the messages.
-        """
-        return self.sampler.model.chat.render_whole(messages, tools)
-
 
 class LocalTalk:
     """One conversation with a local model (implements `Talk`)."""
@@ -206,7 +195,7 @@ class LocalTalk:
     ) -> Reply:
         """Answer the messages; see `Talk`. The reply is shorter if the context window leaves less room."""
         sampler, sampling = self._assistant.sampler, self._assistant.sampling
-        prompt, thinks = self._assistant.render(messages, tools)
+        prompt, thinks = sampler.model.chat.render_whole(messages, tools)
         room = sampler.context_tokens - len(prompt)
         if room < 1:
             raise ContextOverflow(

@@ -210,13 +210,13 @@ class Facts:
     Empty if it cannot be measured, for example if the server ignores eps.
     """
     adds_up: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Per loss: summed rises by the two halves of a sequence, relative to the whole; 1 under sums."""
+    """Of cross_entropy: summed rises by the two halves of a sequence, relative to the whole; 1 under sums."""
     tails: Mapping[str, float] = field(default_factory=dict[str, float])
     """Per loss: rise with a tail of the same length and weight 0, relative to no tail; 1 under sums, 0.5
     if the server divides by a sequence's length."""
     copies: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Per loss: rise by two copies at half the weight, relative to one copy; 1 under sums, 0.5 if the server
-    divides by the number of sequences."""
+    """Of losses with advantages: rise by two copies at half of it, relative to one copy; 1 under sums,
+    0.5 if the server divides by the number of sequences."""
     scored: int = 0
     """Number of log-probabilities that a sampler returns for n tokens, minus n."""
     gap: float = 0.0
@@ -346,9 +346,12 @@ async def _found(
             losses[loss] = "yes"
             if all_of_it:
                 scales[loss] = await mover.moves(loss, 0.5) / all_of_it
-                adds_up[loss] = sum([await mover.moves(loss, 1.0, part) for part in mover.halves]) / all_of_it
                 tails[loss] = await mover.moves(loss, 1.0, tail=True) / all_of_it
-                copies[loss] = await mover.moves(loss, 0.5, copies=2) / all_of_it
+                if loss in _CREDITED:
+                    copies[loss] = await mover.moves(loss, 0.5, copies=2) / all_of_it
+                else:
+                    halves = [await mover.moves(loss, 1.0, part) for part in mover.halves]
+                    adds_up[loss] = sum(halves) / all_of_it
     finally:
         if mover.client is not client:
             await states.let_go(mover.client)

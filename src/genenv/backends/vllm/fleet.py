@@ -167,8 +167,6 @@ class Fleet:
         """Checks that a server samples from the trainers' weights; raises `Unfit`. None: no check yet."""
         self.opening = True
         """Whether the run is being opened; an unfit server then ends it instead of being excluded."""
-        self.asked_again = 0
-        """Number of requests that were lost and sent again."""
         self._by_loop = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Connections]()
         self._admitting: dict[tuple[int, str], asyncio.Lock] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -251,7 +249,7 @@ class Fleet:
             try:
                 await self._load(server, name)
                 for old in server.adapters.keys() - self.wanted.keys():
-                    del server.adapters[old]
+                    server.adapters.pop(old, None)  # a lost server has none
                     await self._post(server, "/v1/unload_lora_adapter", {"lora_name": old})
             except Busy as error:
                 log.info("%s is full, and loads %s before its next request: %s", server.address, name, error)
@@ -326,7 +324,6 @@ class Fleet:
         forgotten: set[str] = set()
         attempt, who = 0, ""
         while attempt < most:
-            self.asked_again += attempt > 0
             server = await self._choose_server(ids)
             server.busy += 1
             attempt, who = attempt + 1, server.address

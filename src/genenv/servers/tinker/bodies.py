@@ -1,4 +1,4 @@
-"""Requests of Tinker clients: their bodies, parsed from JSON and protobuf and checked against limits."""
+"""Requests of Tinker clients: their bodies, parsed and checked against limits; training data are protobuf."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from genenv.backends.served import Example, Loss
+from genenv.backends.served import AdamParams, Example, Loss
 from genenv.errors import UsageError
 from genenv.http.parsing import read
 from genenv.sampling import SamplingFields
@@ -31,7 +31,7 @@ _MOST_STOPS, _STOP_CHARS = 256, 200
 
 
 class Body(BaseModel, extra="ignore", protected_namespaces=()):
-    """The base of all JSON bodies; fields that newer clients add are ignored."""
+    """The base of all JSON bodies; fields that are not read are ignored."""
 
 
 class Addressed(Body):
@@ -41,21 +41,10 @@ class Addressed(Body):
     seq_id: Number | None = None
 
 
-class AdamParamsBody(Body, allow_inf_nan=False):
-    """The hyperparameters of one AdamW step."""
-
-    learning_rate: float = Field(default=1e-4, ge=0)
-    beta1: float = Field(default=0.9, ge=0, lt=1)
-    beta2: float = Field(default=0.95, ge=0, lt=1)
-    eps: float = Field(default=1e-12, ge=0)
-    weight_decay: float = Field(default=0.0, ge=0)
-    grad_clip_norm: float = Field(default=0.0, ge=0)
-
-
 class StepBody(Addressed):
     """The body of optim_step."""
 
-    adam_params: AdamParamsBody
+    adam_params: AdamParams
 
 
 class LoraBody(Body):
@@ -66,14 +55,6 @@ class LoraBody(Body):
     train_unembed: bool = True
     train_mlp: bool = True
     train_attn: bool = True
-
-
-class SessionBody(Body):
-    """The body of create_session."""
-
-    tags: Annotated[list[Name], Field(fail_fast=True, max_length=1000)] = []
-    user_metadata: Metadata | None = None
-    sdk_version: Name = ""
 
 
 class HeartbeatBody(Body):
@@ -188,7 +169,6 @@ class FetchBody(Body):
     """The body of retrieve_future."""
 
     request_id: Name
-    allow_metadata_only: bool = False
 
 
 class PathBody(Body):
@@ -214,7 +194,6 @@ _DTYPES: Mapping[int, npt.DTypeLike] = {
     messages.INT32: np.int32,
 }
 """The number formats of tensors, by their number in the protocol."""
-_NAMES: Mapping[str, npt.DTypeLike] = {"float32": np.float32, "int64": np.int64}
 _MOST_NUMBERS = 2**24
 """The most numbers of one tensor, so that a shape without data cannot exhaust memory."""
 _MOST_DATA, _MOST_TENSORS = 16_384, 16
@@ -223,65 +202,14 @@ _MOST_TOKENS, _MOST_IN_ALL = 2**22, 2**26
 """The most tokens and the most tensor elements of a request, over all its sequences."""
 _MOST_AXES = 8
 _EXACT = 2**53
-"""Integers below this bound are exact as JSON numbers (doubles)."""
+"""Whole numbers below this bound are exact as floating-point numbers of 64 bits."""
 
 Array = npt.NDArray[np.generic]
 
 
-class TensorBody(Body):
-    """A dense or sparse tensor in JSON."""
-
-    data: Annotated[list[float], Field(fail_fast=True)]
-    dtype: Name
-    shape: Annotated[list[int], Field(max_length=_MOST_AXES)] | None = None
-    sparse_crow_indices: Ids | None = None
-    sparse_col_indices: Ids | None = None
-
-    def array(self) -> Array:
-        """Return the tensor as a dense array. Raises a UsageError if the numbers do not fit the shape."""
-        if self.dtype not in _NAMES:
-            raise UsageError(f"a tensor of {self.dtype!r}; this server reads {' and '.join(_NAMES)}")
-        values = np.asarray(self.data, dtype=np.float64)
-        if self.dtype == "int64" and not ((np.abs(values) < _EXACT) & (values == np.floor(values))).all():
-            raise UsageError("a tensor of 'int64' holds numbers that are no whole numbers, or too large")
-        with np.errstate(over="ignore"):  # what is infinite then is refused where it counts
-            values = values.astype(_NAMES[self.dtype])
-        if self.sparse_crow_indices is None:
-            return _shaped(values, self.shape)
-        try:
-            crow, col = (
-                np.asarray(x or (), np.int64) for x in (self.sparse_crow_indices, self.sparse_col_indices)
-            )
-        except OverflowError as error:
-            raise UsageError("a sparse tensor has an index that is too large") from error
-        return _dense(values, crow, col, self.shape or [])
-
-
-class DatumBody(Body):
-    """One training sequence: its tokens and the inputs of the loss."""
-
-    model_input: InputBody
-    loss_fn_inputs: Annotated[dict[Name, TensorBody], Field(max_length=_MOST_TENSORS)]
-
-
-class TrainInputBody(Body):
-    """The training data of forward_backward and forward: sequences and a loss."""
-
-    data: Annotated[list[DatumBody], Field(fail_fast=True, max_length=_MOST_DATA)]
-    loss_fn: Name
-    loss_fn_config: Annotated[dict[Name, float], Field(max_length=_MOST_TENSORS)] | None = None
-
-
-class TrainBody(Addressed):
-    """The JSON body of forward_backward and forward, sent by older clients."""
-
-    forward_backward_input: TrainInputBody | None = None
-    forward_input: TrainInputBody | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """A parsed request of forward or forward_backward, whether sent as JSON or as protobuf."""
+    """A parsed request of forward_backward."""
 
     model_id: str
     seq_id: int | None
@@ -308,30 +236,8 @@ def _limited(examples: Iterable[Example]) -> list[Example]:
     return found
 
 
-def learn_of_json(data: bytes, *, forward_only: bool) -> TrainRequest:
-    """Parse a training request in JSON. Raises a UsageError if the body is not a valid request."""
-    body = read(TrainBody, data)
-    given = body.forward_input or body.forward_backward_input
-    if given is None:
-        raise UsageError("the body has neither forward_backward_input nor forward_input")
-    examples = _limited(
-        _example(
-            {name: one.array() for name, one in datum.loss_fn_inputs.items()}, datum.model_input.ids(), i
-        )
-        for i, datum in enumerate(given.data)
-    )
-    return TrainRequest(
-        model_id=body.model_id,
-        seq_id=body.seq_id,
-        examples=examples,
-        loss=Loss(name=given.loss_fn, config=given.loss_fn_config or {}),
-        forward_only=forward_only,
-        size_bytes=len(data),
-    )
-
-
-def learn_of_proto(data: bytes) -> TrainRequest:
-    """Parse a training request in protobuf. Raises a UsageError if the body is not a valid request."""
+def parse_training(data: bytes) -> TrainRequest:
+    """Parse a request of forward_backward. Raises a UsageError if the body is not a valid request."""
     body = messages.ForwardBackwardRequest()
     messages.parse(body, data)
     if len(body.data) > _MOST_DATA:

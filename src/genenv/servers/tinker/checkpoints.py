@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, cast
@@ -66,14 +66,10 @@ class CheckpointPath:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointInfo:
-    """The metadata of a checkpoint, stored in its `checkpoint.json`."""
+class CheckpointInfo(AdapterShape):
+    """The metadata of a checkpoint with the shape of its adapter, stored in its `checkpoint.json`."""
 
     base_model: str
-    rank: int
-    train_mlp: bool
-    train_attn: bool
-    train_unembed: bool
     time: str
     """When the checkpoint was written: ISO 8601, UTC."""
     steps: int = 0
@@ -84,9 +80,7 @@ class CheckpointInfo:
     @property
     def shape(self) -> AdapterShape:
         """Return the shape of the checkpoint's adapter."""
-        return AdapterShape(
-            rank=self.rank, mlp=self.train_mlp, attention=self.train_attn, unembed=self.train_unembed
-        )
+        return AdapterShape(**{one.name: getattr(self, one.name) for one in fields(AdapterShape)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What clients are sent back, as JSON and as protobuf."""
+"""What clients are sent back: results of training and sampling as protobuf, all else as JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NotServed(UsageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonReply:
-    """A response that has only a JSON form."""
+    """A response in JSON."""
 
     json: Mapping[str, Json]
 
@@ -62,6 +62,11 @@ class FailedReply:
     category: str = "user"
     """Who caused the failure: `user`, `server` or `unknown`."""
 
+    @property
+    def json(self) -> Mapping[str, Json]:
+        """The response as a JSON object."""
+        return {"error": self.error, "category": self.category}
+
     @staticmethod
     def of(error: BaseException) -> FailedReply:
         """Return the response for an error; an unexpected error is also logged."""
@@ -79,55 +84,7 @@ class FailedReply:
 Reply = JsonReply | TrainReply | SampledReply | FailedReply
 
 
-def as_json(reply: Reply) -> Mapping[str, Json]:
-    """Return a response as a JSON object."""
-    match reply:
-        case JsonReply():
-            return reply.json
-        case FailedReply():
-            return {"error": reply.error, "category": reply.category}
-        case TrainReply():
-            scored = reply.scored
-            outputs: list[Json] = [
-                {name: _tensor(values) for name, values in zip(_FIELDS, pair, strict=True)}
-                for pair in zip(scored.logprobs, scored.losses, strict=True)
-            ]
-            metrics: dict[str, Json] = dict(reply.metrics)
-            return {"loss_fn_output_type": _RECORD, "loss_fn_outputs": outputs, "metrics": metrics}
-        case SampledReply():
-            return _drew(reply.answered)
-
-
 _FIELDS = ("logprobs", "elementwise_loss")
-
-
-def _tensor(values: Numbers) -> Json:
-    numbers: list[Json] = [float(one) for one in values.reshape(-1)]
-    return {"data": numbers, "dtype": "float32", "shape": list(values.shape)}
-
-
-def _drew(answered: PromptResult) -> Mapping[str, Json]:
-    sequences: list[Json] = [
-        {
-            "stop_reason": "stop" if one.finished else "length",
-            "tokens": list(one.token_ids),
-            "logprobs": list(one.logprobs),
-        }
-        for one in answered.sequences
-    ]
-    said: dict[str, Json] = {"type": "sample", "sequences": sequences}
-    if answered.prompt_logprobs is not None:
-        said["prompt_logprobs"] = [
-            None if np.isnan(logprob) else float(logprob) for logprob in answered.prompt_logprobs
-        ]
-    if answered.top_prompt_logprobs is not None:
-        ids, logprobs = answered.top_prompt_logprobs
-        rows: list[Json] = [
-            [[int(token), float(logprob)] for token, logprob in zip(*row, strict=True)]
-            for row in zip(ids[1:], logprobs[1:], strict=True)
-        ]
-        said["topk_prompt_logprobs"] = [None, *rows]
-    return said
 
 
 def as_proto(reply: TrainReply | SampledReply) -> bytes:

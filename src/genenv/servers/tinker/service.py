@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genenv.backends.served import AdamParams, AdapterShape, PromptRequest
+from genenv.backends.served import AdapterShape, PromptRequest
 from genenv.backends.settings import BUILT_IN
 from genenv.errors import UsageError, unknown_name
 from genenv.sampling import sampling_params
@@ -105,9 +105,8 @@ class Service:
             "supported_models": [{"model_name": self.name, "max_context_length": self.base.context_tokens}]
         }
 
-    def create_session(self, body: bodies.SessionBody) -> JsonObject:
+    def create_session(self, _: bodies.Body) -> JsonObject:
         """Answer create_session: register a new client."""
-        del body
         session = Session(id=str(uuid.uuid4()))
         self.clients.add_session(session)
         return {"type": "create_session", "session_id": session.id}
@@ -126,9 +125,7 @@ class Service:
             raise UsageError("create_model has no lora_config; this server trains adapters (LoRA) alone")
         if not (asked.train_mlp or asked.train_attn):
             raise UsageError("this server trains no output layer alone: set train_mlp or train_attn, too")
-        shape = AdapterShape(
-            rank=asked.rank, mlp=asked.train_mlp, attention=asked.train_attn, unembed=asked.train_unembed
-        )
+        shape = AdapterShape(**asked.model_dump(exclude={"seed"}))
         model = self._new_model(session, body.model_seq_id, shape, body.user_metadata)
 
         def work() -> Reply:
@@ -181,13 +178,12 @@ class Service:
     def step(self, body: bodies.StepBody) -> JsonObject:
         """Answer optim_step: take one AdamW step with the accumulated gradient."""
         model = self.clients.model(body.model_id)
-        adam = AdamParams(**body.adam_params.model_dump())
 
         def work() -> Reply:
             learner = model.ready()
             learner.divide(self.quirks.gradient_divisor(model.sequences))
             model.sequences = 0
-            norm = learner.step(adam)
+            norm = learner.step(body.adam_params)
             model.steps += 1
             return JsonReply(json={"metrics": {"grad_norm": norm}})
 
@@ -354,8 +350,13 @@ class Service:
             model = self.clients.models.pop(name, None)
             if model is not None:
                 self.worker.put(lambda model=model: self.adapters.drop(model), _nobody())
-        for name in session.samplers:
-            self.clients.samplers.pop(name, None)
+
+        def forget_samplers() -> None:
+            """Run after the models are dropped, which finds the folders of their samplers by name."""
+            for name in session.samplers:
+                self.clients.samplers.pop(name, None)
+
+        self.worker.put(forget_samplers, _nobody())
 
 
 def _nobody() -> asyncio.Future[Any]:

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from genenv.backends.settings import AUTOMATIC, BUILT_IN, PolicyConfig
 from genenv.errors import DataError, GenenvError, UsageError
-from genenv.files import write_whole
+from genenv.files import locked, write_whole
 from genenv.http import server as http_server
 from genenv.http.guard import MIB, Access
 from genenv.http.parsing import AnyBody, Parser, read
@@ -29,11 +29,9 @@ from genenv.servers.tinker.imitation import ServerImitation
 from genenv.servers.tinker.replies import (
     NotHere,
     NotServed,
-    Reply,
     SampledReply,
     TooMuch,
     TrainReply,
-    as_json,
     as_proto,
 )
 from genenv.servers.tinker.service import Library, Service
@@ -55,14 +53,6 @@ _BYTES_PER_TOKEN = 16
 _KEY_HEADERS = ("x-api-key", "authorization")
 _PAGE, _DIGITS = 20, 9
 
-NOT_SERVED: Mapping[str, str] = {
-    "audit": "an audit log",
-    "billing": "billing",
-    "auth": "an exchange of keys for tokens",
-}
-"""Parts of the protocol without meaning on one machine, by the first segment of their paths."""
-
-
 Endpoint = Callable[[Request, bytes], Awaitable[JsonObject | Response]]
 """(request, its body) -> what is sent back, as JSON with status 200 unless it is a response."""
 
@@ -82,7 +72,7 @@ class Routes:
             self._route("POST", "client/config", lambda _: {**_CONFIG}),
             self._route("POST", "client/dynamic_config", lambda _: {"refresh_interval_sec": 300}),
             self._route("POST", "telemetry", lambda _: {"status": "accepted"}),
-            self._post("create_session", bodies.SessionBody, service.create_session),
+            self._post("create_session", bodies.Body, service.create_session),
             self._post("session_heartbeat", bodies.HeartbeatBody, service.heartbeat),
             self._post("create_model", bodies.ModelBody, service.create_model),
             self._post("get_info", bodies.OfModelBody, service.get_info),
@@ -94,7 +84,7 @@ class Routes:
             self._post("create_sampling_session", bodies.SamplerBody, service.create_sampler),
             self._post("asample", bodies.SampleBody, service.sample, most=self._longest_prompt()),
             self._post("weights_info", bodies.PathBody, lambda b: self._library.weights_info(b.tinker_path)),
-            *(self._full("POST", name, self._learn(name)) for name in ("forward", "forward_backward")),
+            self._full("POST", "forward_backward", self._learn),
             self._full("POST", "retrieve_future", self._retrieve),
         ]
         return found + self._looked_up()
@@ -158,30 +148,22 @@ class Routes:
             raise TooLarge(f"the body is larger than {most} bytes, which is too much for this request")
         return await self._parser(functools.partial(read, body), sent)
 
-    def _learn(self, name: str) -> Endpoint:
-        async def endpoint(request: Request, sent: bytes) -> JsonObject:
-            if _is_proto(request):
-                if request.headers.get("content-encoding"):
-                    raise UsageError("the body is compressed, and client/config says that it must not be")
-                learn = await self._parser(bodies.learn_of_proto, sent)
-            else:
-                of_json = functools.partial(bodies.learn_of_json, forward_only=name == "forward")
-                learn = await self._parser(of_json, sent)
-            return self._service.learn(learn)
+    async def _learn(self, request: Request, sent: bytes) -> JsonObject:
+        if not _is_proto(request):
+            raise NotProtobuf("training data come as protobuf (application/x-protobuf), as of tinker 0.25")
+        if request.headers.get("content-encoding"):
+            raise UsageError("the body is compressed, and client/config says that it must not be")
+        return self._service.learn(await self._parser(bodies.parse_training, sent))
 
-        return endpoint
-
-    async def _retrieve(self, request: Request, sent: bytes) -> JsonObject | Response:
+    async def _retrieve(self, _: Request, sent: bytes) -> JsonObject | Response:
         asked = await self._read(bodies.FetchBody, sent)
         reply = await self._service.futures.fetch(asked.request_id, _PATIENCE_S)
         if reply is None:
             again = {"type": "try_again", "request_id": asked.request_id, "queue_state": "active"}
             return self._json(json.dumps(again), 408)
         if not isinstance(reply, TrainReply | SampledReply):
-            return as_json(reply)
-        if _PROTO in request.headers.get("accept", ""):
-            return Response(await asyncio.to_thread(as_proto, reply), media_type=_PROTO)
-        return self._json(await asyncio.to_thread(_written, reply))
+            return reply.json
+        return Response(await asyncio.to_thread(as_proto, reply), media_type=_PROTO)
 
     def _full(self, method: str, path: str, endpoint: Endpoint) -> Route:
         """Return a route that turns an endpoint's errors into a status and a sentence."""
@@ -220,9 +202,8 @@ class TooLarge(UsageError):
     """Raised if a body is too large for its kind of request: status 413."""
 
 
-def _written(reply: Reply) -> str:
-    """A large answer in JSON, written in pieces, so that other threads are not held up."""
-    return "".join(json.JSONEncoder().iterencode(as_json(reply)))
+class NotProtobuf(UsageError):
+    """Raised if training data are not protobuf: status 415."""
 
 
 _CONFIG: JsonObject = {
@@ -240,10 +221,7 @@ def application(service: Service, parser: Parser) -> Starlette:
 
     async def refused(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
-        piece = request.url.path.removeprefix("/api/v1/").partition("/")[0]
-        if status == 404 and piece in NOT_SERVED:
-            status, why = 501, f"this server has no {piece}: {NOT_SERVED[piece]} is nothing for one machine"
-        elif status == 404:
+        if status == 404:
             why = f"this server has no {request.url.path}; docs/guides/tinker-server.md lists what is served"
         else:
             why = f"{request.method} {request.url.path} is not served so"
@@ -260,7 +238,7 @@ def _status(error: GenenvError) -> int:
     return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 400)
 
 
-_STATUS = {NotHere: 404, NotServed: 501, TooMuch: 429, TooLarge: 413, DataError: 500}
+_STATUS = {NotHere: 404, NotServed: 501, TooMuch: 429, TooLarge: 413, NotProtobuf: 415, DataError: 500}
 
 
 def _page(request: Request) -> tuple[int, int]:
@@ -280,14 +258,14 @@ KEY = "tml-local"
 """A key for clients if the server has no key; the server then accepts any key."""
 BODY_MIB = 64
 """The largest request body in MiB."""
-_ENGINE = "engine.json"
+_ENGINE, _LOCK = "engine.json", ".lock"
 
 
 def open_base(policy: PolicyConfig, out: Path) -> ServedBase:
     """Load the base with the engine settings last chosen for a folder, so that results repeat exactly.
 
     Raises:
-        UsageError: the base cannot be loaded or trained on this machine.
+        UsageError: the base cannot be loaded or trained on this machine, or another server uses the folder.
         DataError: the folder's record of the settings is damaged.
     """
     from genenv.backends.local.model import resolve_settings
@@ -297,12 +275,13 @@ def open_base(policy: PolicyConfig, out: Path) -> ServedBase:
         raise UsageError("this server trains adapters alone; leave policy.tuning at 'lora'")
     out.mkdir(parents=True, exist_ok=True)
     source, note = source_of(policy.model), out / _ENGINE
-    kept = _kept(note, source)
-    asked = policy.model_dump()
-    known = {name: kept[name] for name, auto in AUTOMATIC.items() if name in kept and asked[name] == auto}
-    base = ServedBase(policy.model, resolve_settings(policy.model_copy(update=known)))
-    settled = base.settled.model_dump(mode="json", include=set(AUTOMATIC))
-    write_whole(note, json.dumps({"model": source, "decided": settled}, indent=2) + "\n")
+    with locked(out, out / _LOCK):
+        kept = _kept(note, source)
+        asked = policy.model_dump()
+        known = {name: kept[name] for name, auto in AUTOMATIC.items() if name in kept and asked[name] == auto}
+        base = ServedBase(policy.model, resolve_settings(policy.model_copy(update=known)))
+        settled = base.settled.model_dump(mode="json", include=set(AUTOMATIC))
+        write_whole(note, json.dumps({"model": source, "decided": settled}, indent=2) + "\n")
     return base
 
 
@@ -345,7 +324,7 @@ class TinkerServer(http_server.HttpServer):
 
         Args:
             base: the model to serve; one server at a time may use it.
-            out: the folder of the checkpoints.
+            out: the folder of the checkpoints; one running server at a time may use it.
             name: the base's name for clients; defaults to the name it was loaded by.
             host: the address.
             port: the port; 0 takes a free one.
@@ -359,17 +338,20 @@ class TinkerServer(http_server.HttpServer):
         source = source_of(base.model.source)
         served = name or base.model.source
         self._base, self._quirks, self._names = base, ServerImitation(quirks), (served, source)
-        self._forget_after_s, self._store = forget_after_s, CheckpointStore(out)
+        self._forget_after_s, self._out = forget_after_s, out
         self.name = served
         """The base's name for clients."""
         super().__init__(host, port, access)
 
     @contextlib.asynccontextmanager
     async def _service(self) -> AsyncGenerator[http_server.Service]:
-        service = Service(self._base, self._store, self._names, self._quirks, self._forget_after_s)
-        parser = Parser()
-        try:
-            yield http_server.Service(application(service, parser), service.run())
-        finally:
-            parser.close()
-            await service.close()
+        self._out.mkdir(parents=True, exist_ok=True)
+        with locked(self._out, self._out / _LOCK):
+            store = CheckpointStore(self._out)
+            service = Service(self._base, store, self._names, self._quirks, self._forget_after_s)
+            parser = Parser()
+            try:
+                yield http_server.Service(application(service, parser), service.run())
+            finally:
+                parser.close()
+                await service.close()

@@ -9,7 +9,7 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -389,11 +389,8 @@ class Adapters:
         learner = model.ready()
         place = CheckpointPath(run=model.id, kind=kind, name=name)
         about = CheckpointInfo(
+            **asdict(model.shape),
             base_model=self._source,
-            rank=model.shape.rank,
-            train_mlp=model.shape.mlp,
-            train_attn=model.shape.attention,
-            train_unembed=model.shape.unembed,
             time=now(),
             steps=model.before + model.steps,
             expires_at=later(asked.ttl_seconds),
@@ -446,5 +443,5 @@ class Adapters:
 
 
 def _shown(shape: AdapterShape) -> str:
-    parts = {"MLP": shape.mlp, "attention": shape.attention, "output layer": shape.unembed}
+    parts = {"MLP": shape.train_mlp, "attention": shape.train_attn, "output layer": shape.train_unembed}
     return f"rank {shape.rank} ({', '.join(name for name, has in parts.items() if has)})"

@@ -101,7 +101,7 @@ def test_a_conversation_goes_on_from_its_pages(pair):
         for sampler in pair
     )
     same([first], [other])
-    kept = [sampler._kept_caches[sampler.held[0]] for sampler in pair]
+    kept = [sampler.model.kept_caches[sampler.held[0]] for sampler in pair]
     assert kept[0].token_ids == kept[1].token_ids
     torch.testing.assert_close(kept[0].kept, kept[1].kept, atol=1e-4, rtol=1e-4)
     prompt = (*PROMPTS[1], *first.token_ids, 8, 8, 8)

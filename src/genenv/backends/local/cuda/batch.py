@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from genenv.backends.local.attention import KeptCache
 from genenv.backends.local.cuda.decode import DecodeStep
 from genenv.backends.local.cuda.kv_pages import STEPS, Seat, pages_for
 from genenv.backends.local.next_token import is_forbidden, truncated
@@ -56,7 +56,6 @@ class PagedBatch:
         """Number of rows, at the end of the list, that have no token yet."""
         self._moved = True
         """Whether the rows have changed since their state was copied to the device."""
-        self._remembered_bytes = 0
         step.state.end_at(engine.stop_ids)
 
     @property
@@ -185,8 +184,8 @@ class PagedBatch:
             if not row.done:
                 going.append(seated)
                 continue
-            if row.goes_on:
-                row.memory = self._remember(seated)
+            own = (seated.prompt.pages, len(seated.prompt.ids)), (seated.pages, len(row.ids) - 1)
+            self._engine.keep(row, self._step.pool.bytes_per_token, partial(self._step.pool.read, *own))
             left.append(row)
             self._leave(seated)
         if left:
@@ -206,20 +205,6 @@ class PagedBatch:
         self._step.pool.clear()
         self._seated = []
         self._prompts = {}
-
-    def _remember(self, seated: _Seated) -> KeptCache | None:
-        """Return a KV cache for the next turn of a row's conversation; None above the memory limit."""
-        row, prompt = seated.row, seated.prompt
-        pool, ids = (
-            self._step.pool,
-            (*prompt.ids, *row.ids[:-1]),
-        )  # the last token was drawn but has no KV yet
-        kept_bytes = len(ids) * pool.bytes_per_token
-        if self._remembered_bytes + kept_bytes > self._engine.memory_bytes:
-            return None
-        self._remembered_bytes += kept_bytes
-        kept = pool.read((prompt.pages, len(prompt.ids)), (seated.pages, len(row.ids) - 1))
-        return KeptCache(weights=self._engine.weights, token_ids=ids, kept=kept)
 
 
 _TOO_LONG = "a sequence is longer than the pages of keys and values"

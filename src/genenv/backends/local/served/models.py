@@ -319,11 +319,13 @@ class ServedBase(_AdapterBase):
         return ServedWeights(self.model, self._attach(self._lora(shape), own), shape, own)
 
     def _lora(self, shape: AdapterShape) -> PolicyConfig:
-        targets = "all-linear" if shape.mlp and shape.attention else ",".join(sorted(self._names(shape)))
+        targets = (
+            "all-linear" if shape.train_mlp and shape.train_attn else ",".join(sorted(self._names(shape)))
+        )
         if not targets:
             raise UsageError(
                 f"{self.model.source} has no layers that are known to be "
-                f"{'of attention' if shape.attention else 'of its MLPs'}; train both, or neither alone"
+                f"{'of attention' if shape.train_attn else 'of its MLPs'}; train both, or neither alone"
             )
         return self.model.config.model_copy(
             update={"lora_rank": shape.rank, "lora_alpha": LORA_ALPHA, "lora_targets": targets}
@@ -333,18 +335,18 @@ class ServedBase(_AdapterBase):
         return {
             path.rpartition(".")[2]
             for path in self._layers
-            if (shape.mlp and _is_of(path, "mlp", "feed_forward", "ffn"))
-            or (shape.attention and _is_of(path, "attn", "attention"))
+            if (shape.train_mlp and _is_of(path, "mlp", "feed_forward", "ffn"))
+            or (shape.train_attn and _is_of(path, "attn", "attention"))
         }
 
     def _check_memory(self, shape: AdapterShape, copies: int) -> None:
-        names = None if shape.mlp and shape.attention else self._names(shape)
+        names = None if shape.train_mlp and shape.train_attn else self._names(shape)
         numbers = sum(
             shape.rank * width
             for path, width in self._layers.items()
             if names is None or path.rpartition(".")[2] in names
         )
-        numbers += shape.rank * sum(self.model.output.weight.shape) if shape.unembed else 0
+        numbers += shape.rank * sum(self.model.output.weight.shape) if shape.train_unembed else 0
         wanted, free = 4 * copies * numbers, hardware.free_bytes(self.model.device)
         if wanted > free:
             raise UsageError(
@@ -389,9 +391,7 @@ class LoadedBase(_AdapterBase):
         """
         if name not in self._by_name and len(self._by_name) >= _MOST:
             raise UsageError(f"there are {_MOST} adapters, as many as there may be; unload some")
-        settings = _settings(folder)
-        self._check_targets(str(settings["lora_targets"]))
-        inner = self._attach(self.model.config.model_copy(update=settings))
+        inner = self._attach(self.model.config.model_copy(update=_settings(folder)))
         weights = PolicyWeights(self.model, inner)
         try:
             weights.load(folder, reference=False)
@@ -408,20 +408,6 @@ class LoadedBase(_AdapterBase):
             return False
         self._drop(str(weights.adapter))
         return True
-
-    def _check_targets(self, targets: str) -> None:
-        """Refuse an adapter of embeddings or output layer, before the model is changed.
-
-        Raises:
-            UsageError: the adapter has such targets.
-        """
-        ends = (self.model.causal.get_input_embeddings(), self.model.causal.get_output_embeddings())
-        names = [path for path, module in self.model.causal.named_modules() if module in ends]
-        wanted = [target.strip() for target in targets.split(",")]
-        if any(path == one or path.endswith(f".{one}") for path in names for one in wanted):
-            raise UsageError(
-                f"an adapter of {targets} has embeddings or the output layer, which stay as they are"
-            )
 
     def sample(self, name: str, requests: Sequence[SampleRequest]) -> list[Completion]:
         """Answer requests with an adapter, as one batch.
