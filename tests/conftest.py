@@ -212,7 +212,7 @@ class TinyModels:
         from genenv.backends.settings import PolicyConfig
 
         settings = {"dtype": "float32", "device": "cpu", "context_tokens": 256, "lora_rank": 4, "threads": 1}
-        if kind in ALL_LINEAR:  # what "auto" comes to, without trying every kind of layer
+        if folder is None and kind in ALL_LINEAR:  # what "auto" comes to, without trying every kind of layer
             settings["lora_targets"] = "all-linear"
         return LocalModel(str(folder or self.folder(kind)), PolicyConfig(**(settings | config)))
 
