@@ -83,9 +83,9 @@ def test_an_episode_has_the_ids_that_an_evaluation_would_give_the_model(
     task = next(task for task in tasks if task.payload["mode"] == "single")
     trace = asyncio.run(demonstration(env, sampler, task))
     asked = [{"role": m.role, "content": m.content} for m in task.messages]
-    prompt, _ = served.render(asked, env.offered(task))
+    prompt, _ = sampler.model.chat.render_whole(asked, env.offered(task))
     assert trace.token_ids[: trace.prompt_tokens] == prompt
-    whole, _ = served.render([*asked, message_of(task.oracle[0])], env.offered(task))
+    whole, _ = sampler.model.chat.render_whole([*asked, message_of(task.oracle[0])], env.offered(task))
     assert whole[: len(trace.token_ids)] == trace.token_ids
 
 
@@ -93,7 +93,6 @@ def test_several_turns_are_the_conversation_that_would_be_served(
     make: Any, env: ToolCalling, tasks: list[Task]
 ) -> None:
     sampler = make("qwen")
-    served = LocalAssistant(sampler, SamplingConfig(), name="tiny", weights={})
     task = next(task for task in tasks if task.payload["mode"] == "multi" and task.payload["gap"] == "none")
     heard: list[Any] = [{"role": m.role, "content": m.content} for m in task.messages]
 
@@ -111,7 +110,7 @@ def test_several_turns_are_the_conversation_that_would_be_served(
 
     asyncio.run(play())
     ids = asyncio.run(demonstration(env, sampler, task)).token_ids
-    assert served.render(heard, env.offered(task))[0][: len(ids)] == ids
+    assert sampler.model.chat.render_whole(heard, env.offered(task))[0][: len(ids)] == ids
     assert len(task.oracle) > 2
 
 
