@@ -140,6 +140,7 @@ def test_notes_are_state_and_documentation_is_once_it_changes(tmp_path: Path) ->
 
         assert world.play([]).state == {"a": "as it came"}
         assert state("write", name="b.md", text="hello") == {"a": "as it came", "b": "hello"}
+        assert state("write", name="a-journal", text="hello") == {"a": "as it came", "a-journal": "hello"}
         assert state("write", name="a.md", text="hello") == {"a": "as it came", "a.md": "hello"}
         assert state("write", name="a.md", text="as it came") == {"a": "as it came"}
         assert state("remove", name="README.md") != {"a": "as it came"}

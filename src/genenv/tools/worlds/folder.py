@@ -118,7 +118,7 @@ class SessionFolder:
         """Whether a file is code or documentation of the tools' folder that the session did not change."""
         path = self.path / name
         with contextlib.suppress(KeyError, OSError):
-            if _stamp(path) == self._documents[name]:
+            if self._documents[name] == _stamp(path):
                 return True
             return path.read_bytes() == (self._original / name).read_bytes()
         return False
@@ -148,13 +148,20 @@ class SessionFolder:
 
 def _listed(folder: Path) -> list[str]:
     """The names of the files in a folder, without caches and journals."""
+    names = _walk(folder)[0]
     return [
         name
-        for name in _walk(folder)[0]
+        for name in names
         if "__pycache__" not in name.split("/")
-        and not name.endswith((".pyc", *JOURNALS))
+        and not name.endswith(".pyc")
+        and not _is_journal(name, names)
         and (folder / name).is_file()
     ]
+
+
+def _is_journal(name: str, names: Container[str]) -> bool:
+    """Whether a file is the journal of a database, not a text that somebody called `my-journal`."""
+    return any(name.endswith(one) and name.removesuffix(one) in names for one in JOURNALS)
 
 
 def _stamp(path: Path) -> tuple[int, int]:
@@ -317,7 +324,7 @@ class WorkingFolder:
         tables: dict[str, Json] = {}
         data: dict[str, Json] = {}
         for name in sorted(names):
-            if name.endswith(JOURNALS):
+            if _is_journal(name, names):
                 continue
             content = self._content(name, names)
             if _is_hidden(name):

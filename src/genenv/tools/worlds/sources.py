@@ -6,11 +6,10 @@ a new bundle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
-from pydantic import BaseModel, Field, JsonValue, model_validator
+from pydantic import BaseModel, Field, JsonValue
 
 from genenv.errors import UsageError
 from genenv.files import read_json
@@ -96,14 +95,8 @@ class OpenApiSource(BaseModel, frozen=True, extra="forbid"):
     """Path of the document in the folder `files`."""
     only: tuple[str, ...] = ()
     """Prefixes of the paths whose operations are tools; empty: all."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_version(cls, told: object) -> object:
-        """Leave out the version of the rules, which earlier bundles have; `open` refuses these."""
-        if not isinstance(told, Mapping):
-            return told
-        return {name: one for name, one in cast("Mapping[str, object]", told).items() if name != "version"}
+    version: int | None = Field(default=None, exclude=True)
+    """Of earlier bundles, which `open` refuses."""
 
     @property
     def label(self) -> str:
