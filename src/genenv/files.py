@@ -59,7 +59,7 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def read_json(path: Path, kind: type[T]) -> T:
+def read_model(path: Path, kind: type[T]) -> T:
     """Return the JSON of a file as a pydantic model or another type.
 
     Raises:

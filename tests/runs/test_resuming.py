@@ -14,10 +14,12 @@ import scripted_genenv as fakes
 from genenv.backends.local import hub
 from genenv.backends.settings import AUTOMATIC, PolicyConfig
 from genenv.config.resolved import ARITHMETIC, FREE
-from genenv.config.run import RunConfig, all_settings, load_config
+from genenv.config.run import RunConfig, all_settings, dump_toml, load_config
 from genenv.environments import environment_names
+from genenv.runs.folder import RunFolder
 from genenv.settings import is_place
 from genenv.training import opening
+from genenv.training.resuming import for_writing
 from sharing import Shared
 from typed import refused, run, succeeds
 
@@ -390,3 +392,11 @@ def test_a_config_with_older_names_of_settings_works_and_says_what_they_are_call
     assert said.count("'domain' is now called 'environment'") == 1
     assert "rwr_lambda = 3" in (tmp_path / "new" / "config.toml").read_text(encoding="utf-8")
     assert "rwr_lambda" in refused("train", config, "--out", tmp_path / "run", "--resume")
+
+
+def test_a_variant_that_is_named_for_writing_brings_its_settings(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.config.write_text(dump_toml(load_config(variant="base")))
+    assert load_config(folder.config).simulator.source == "none"
+    found = for_writing(folder, None, ["variant=robust"])
+    assert (found.variant, found.simulator.source) == ("robust", "model")

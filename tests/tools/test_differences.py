@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import textwrap
 from contextlib import closing
@@ -114,4 +115,7 @@ def test_the_places_that_changed_are_named_with_their_values() -> None:
     assert list(changed([1, 2, 3], [1, 3])) == [("[1]", "2", "")]
     assert list(changed([1, 1], [1])) == [("[1]", "1", "")]
     assert list(changed(True, "x", "here")) == [("here", "true", '"x"')]
+    assert list(changed([[True]], [[1]])) == [("[0][0]", "true", "1")]
+    deep, other = (functools.reduce(lambda inner, _: [inner], range(100), end) for end in ([1], [2]))
+    assert [(one, two) for _, one, two in changed(deep, other)] == [("1", "2")]  # and at once
     assert not list(changed({"a": [1]}, {"a": [1]}))

@@ -482,6 +482,10 @@ def test_a_bundle_keeps_its_rows_and_one_without_is_made_anew(tmp_path: Path) ->
     (files / ROWS_FILE).write_text('{"orders": []}')
     with pytest.raises(DataError, match=r"rows\.json: orders: "):
         source.open(files)
+    for row in ({"item": "mine"}, {"id": "O-8", "item": "mine"}):
+        (files / ROWS_FILE).write_text(json.dumps({"orders": {"O-7": row}}))
+        with pytest.raises(DataError, match="rows of orders: the row 'O-7' must have id = 'O-7'"):
+            source.open(files)
     (files / ROWS_FILE).unlink()
     earlier = OpenApiSource.model_validate({"file": "openapi.json", "version": 4})
     with pytest.raises(UsageError, match="made by an earlier version of genenv; make it anew with"):

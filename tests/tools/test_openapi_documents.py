@@ -419,7 +419,7 @@ def test_older_marks_and_untyped_answers_are_read() -> None:
     assert found.tools["get_items_item_id"].heading == "get_items_item_id(item_id: integer)"
 
 
-def test_names_that_python_does_not_take_stay_but_in_bundles_of_before() -> None:
+def test_names_that_python_does_not_take_stay() -> None:
     fields = {
         "id": {"type": "string"},
         "from": {"type": "string"},

@@ -142,7 +142,7 @@ def load_agent(name: str | Path, settings: Mapping[str, object] | None = None) -
     found, asked = str(name), load_evaluation_config(words(settings or {}))
     named = named_policy(found)
     config = load_config(None if named is None else RunFolder.open(named.run).config)
-    which = None if named is None or named.policy == "simulator" else config.agent_named(named.policy)
+    which = None if named is None else config.agent_of(named.policy)
     env = None if named is None else Environment.of_run(config, which)
     answering = assistant(found, asked.policy, asked.endpoint, asked.sampling)
     return Agent(found, answering, Limits.of_run(config, which), env)

@@ -93,7 +93,7 @@ def _show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> Non
         raise UsageError(
             f'policy.backend is "{config.policy.backend}": its models take no memory of this machine'
         )
-    policy = min(learning.values(), key=lambda one: one.backend)  # "local" samples here, "vllm" does not
+    policy = min(learning.values(), key=lambda one: one.backend != "local")  # which also samples here
     check_several(policy, processes)
     own_base = "simulator" in learning and policy.simulator_model is not None
     if own_base or len({one.model for one in learning.values()}) > 1:

@@ -429,6 +429,10 @@ class RunConfig(Settings, frozen=True):
             f"runs/{self.run.name}:{names[0]}"
         )
 
+    def agent_of(self, policy: str) -> str | None:
+        """Return the agent that a policy's name stands for (see `agent_named`); None for the simulator."""
+        return None if policy == "simulator" else self.agent_named(policy)
+
     def later_environment(self) -> BaseModel | None:
         """Return the environment's settings after the shift; None if there is no shift."""
         return self.shifted_environment() if self.shift.round else None
@@ -471,11 +475,9 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, vari
     own = path is not None and _is_a_runs_own(path)
     document = renamed(document) if own else document
     names = [one for one in overrides if one.partition("=")[0].strip() == "variant"]
-    named: dict[str, Json] = {}
-    for override in names:
+    named: dict[str, Json] = {"variant": variant} if variant else {}
+    for override in () if variant else names:
         apply_override(named, override)
-    if variant:
-        named = {"variant": variant}
     name = named.get("variant", "" if own else document.get("variant"))  # a run's own file has its variant
     document = with_variant(document, name) if isinstance(name, str) and name else {**document, **named}
     for override in overrides:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, ValidationError
 
 from genenv.curriculum.settings import CurriculumConfig
-from genenv.errors import DataError
+from genenv.errors import DataError, first_problem
 from genenv.types import Group, JsonObject, Profile
 
 _NODES = 64
@@ -38,7 +38,7 @@ def restored(kind: type[_StateT], state: JsonObject, what: str) -> _StateT:
     try:
         return kind.model_validate(state)
     except ValidationError as error:
-        raise DataError(f"{what} damaged: {error.errors()[0]['msg']}") from error
+        raise DataError(f"{what} damaged: {first_problem(error)}") from error
 
 
 @dataclass(frozen=True, slots=True)

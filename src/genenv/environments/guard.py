@@ -144,8 +144,6 @@ _PROMISES: Mapping[str, Callable[[Any], object]] = {
     "findings": promises.findings,
 }
 """Method -> the check of its return value; `seeds` and `build` have checks with more arguments."""
-_OPTIONAL = ("parameter_options", "parameter_messages", "drawn", "findings")
-"""Methods that an environment may have beyond `Environment` (`HasParameters`, `HasFindings`)."""
 
 
 class GuardedEnvironment(EnvironmentWrapper):
@@ -160,7 +158,7 @@ class GuardedEnvironment(EnvironmentWrapper):
         super().__init__(env)
         self._limit_s = limit_s
         # attributes of its own: a protocol does not see what only `__getattr__` returns (from Python 3.12)
-        for method in _OPTIONAL:
+        for method in _PROMISES.keys() - dir(EnvironmentWrapper):  # those of `HasParameters`, `HasFindings`
             if hasattr(env, method):
                 setattr(self, method, functools.partial(self.call, method))
         if hasattr(env, "parameters"):

@@ -91,7 +91,7 @@ class MixtureConfig(Settings, frozen=True):
                     f"{member[:40]!r} is no name of a member: up to 16 small letters, digits, - and _, the "
                     "first a letter"
                 )
-            found = _settings_of(member, table)
+            found = member_settings(member, table)
             if twins := [other for other, same in seen if same == found]:
                 raise ValueError(
                     f"{twins[0]} and {member} are the same environment with the same settings: leave one "
@@ -118,8 +118,8 @@ class MixtureConfig(Settings, frozen=True):
         )
 
 
-def _settings_of(member: str, table: Mapping[str, JsonValue]) -> tuple[str, BaseModel]:
-    """Return the environment's name of a member, and its settings.
+def member_settings(member: str, table: Mapping[str, JsonValue]) -> tuple[str, BaseModel]:
+    """Return the environment's name of a member of a mixture, and its settings.
 
     Raises:
         ValueError: a key or a value is not allowed.
@@ -269,7 +269,7 @@ class Mixture(ForwardingEnvironment):
         self._members: dict[str, _Member] = {}
         with contextlib.ExitStack() as opened:
             for member, table in self.settings.members.items():
-                name, own = _settings_of(member, table)
+                name, own = member_settings(member, table)
                 share = float(cast(float, table.get("share", 1.0)))
                 self._members[member] = _Member(member, share, env := load_environment(name, own))
                 opened.callback(close_environment, env)

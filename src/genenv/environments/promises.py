@@ -11,6 +11,7 @@ from typing import cast
 from pydantic import BaseModel, ValidationError
 
 from genenv.environments.base import Episode, Options, choices_of, tools_of
+from genenv.errors import first_problem
 from genenv.types import Json, JsonObject, Message, Rejection, Seed, Task, Verdict
 
 SKILL = re.compile(r"[A-Za-z0-9_.:+=-]{1,64}")
@@ -167,7 +168,7 @@ def seeds(answer: object, spec: type[BaseModel]) -> Sequence[Seed]:
             spec.model_validate(one.spec)
         except ValidationError as error:
             raise Broken(
-                f"returns {one.id}, whose spec is no {spec.__name__}: {error.errors()[0]['msg']}"
+                f"returns {one.id}, whose spec is no {spec.__name__}: {first_problem(error)}"
             ) from error
         found.append(one)
     _different([one.id for one in found])

@@ -41,7 +41,10 @@ async def blocking(work: Callable[[], T], undo: Callable[[T], None] | None = Non
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         await asyncio.wait([running])
-        if undo is not None and running.exception() is None:
+        error = running.exception()
+        if isinstance(error, UsageError):  # it ends the run, not this rollout alone
+            raise error from None
+        if undo is not None and error is None:
             undo(running.result())
         raise
 

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from genenv.backends.scripted import ScriptedSampler
 from genenv.config.run import RunConfig
 from genenv.environments.base import Environment, OutOfTurns, SeatedEpisode
-from genenv.errors import RolloutError
+from genenv.errors import RolloutError, first_problem
 from genenv.gate.gate import Gate, base_task, written
 from genenv.progress import Reporter, Silent, staged
 from genenv.rollout.driver import Sampling, roll_out
@@ -238,7 +238,7 @@ def _repeats(env: Environment, task: Task, seed: int) -> str:
     try:
         spec = env.spec.model_validate(task.spec)
     except ValidationError as error:
-        return f"its spec is none of the environment's ({error.errors()[0]['msg']})"
+        return f"its spec is none of the environment's ({first_problem(error)})"
     one, other = (
         env.build(spec, task_id=task.id, lineage=task.lineage, rng=generator(seed, "check", task.id))
         for _ in range(2)

@@ -51,8 +51,10 @@ class Limits:
 
     @classmethod
     def of_run(cls, config: RunConfig, agent: str | None = None) -> Self:
-        """Those that a run's settings say for one of its agents; for None, those of `[agent]`."""
-        own = config.agent if agent is None else config.population[agent]
+        """Those that a run's settings say for one of its agents; for None, the only one, or `[agent]`."""
+        agents = config.population
+        only = next(iter(agents.values())) if len(agents) == 1 else config.agent
+        own = only if agent is None else agents[agent]
         return cls(
             max_new_tokens=own.max_new_tokens,
             context_tokens=config.policy.context_tokens,
@@ -181,8 +183,7 @@ class HeldOut(Benchmark):
                 "held_out.run=runs/demo, or --set held_out.config=FILE.toml for an environment without a run"
             )
         config = load_config(RunFolder.open(named.run).config)
-        name = given.agent or named.policy
-        agent = None if name == "simulator" else config.agent_named(name)
+        agent = config.agent_of(given.agent or named.policy)
         found = {"run": named.run.as_posix(), "seat": given.seat or config.seat_of(agent)}
         return given.model_copy(update=found | ({"agent": agent} if len(config.population) > 1 else {}))
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +23,8 @@ from genenv.backends.settings import EMBEDDED, TINY
 from genenv.cli.console import begin
 from genenv.config import __version__
 from genenv.config.run import RunConfig, load_config
-from genenv.environments import environment_config, is_folder, shown_name
+from genenv.environments import is_folder, shown_name
+from genenv.environments.mixture import MixtureConfig, member_settings
 from genenv.errors import DataError, UsageError, disk_is_full, first_line, unknown_name
 from genenv.evaluation.models import NamedPolicy, check_weights, named_policy
 from genenv.exporting.exporters import Export, Form, Served, Way, Written, exporter_named, ways
@@ -99,7 +101,7 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """A trained agent in its run."""
 
@@ -116,7 +118,7 @@ class Source:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "-", self.folder.path.resolve().name)
         return "-".join(filter(None, [plain.strip(".-") or "agent", self.agent, str(self.round)]))
 
-    @property
+    @cached_property
     def offers_tools(self) -> bool:
         """Whether the model's format offers the tools, so that messages do not describe them."""
         if offers_tools(self.config.environment.settings):
@@ -130,13 +132,8 @@ def offers_tools(settings: BaseModel) -> bool:
 
     Environments of other libraries offer those that their tasks hold; see `holds_tools`.
     """
-    members: Mapping[str, Mapping[str, object]] = getattr(settings, "members", {})
-    of_members = [
-        environment_config(str(table["name"])).model_validate(
-            {key: value for key, value in table.items() if key not in ("name", "share")}
-        )
-        for table in members.values()
-    ]
+    members = settings.members if isinstance(settings, MixtureConfig) else {}
+    of_members = [member_settings(name, table)[1] for name, table in members.items()]
     # A dataset has its tools by its setting `tools`; other environments with a style always have tools.
     return any(
         getattr(one, "style", "") == "native" and getattr(one, "tools", True)

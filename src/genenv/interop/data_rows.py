@@ -129,9 +129,8 @@ class Source:
         named = settings.get("environment", settings.get("domain", {}))
         self.environment = str(named.get("name", "unknown"))
         self.model = str(settings.get("policy", {}).get("model", "unknown"))
-        self._opens = bool({"style", "members"} & named.keys()) and offers_tools(
-            load_config(folder.config).environment.settings
-        )
+        may = named.get("style") == "native" or "members" in named
+        self._opens = may and offers_tools(load_config(folder.config).environment.settings)
         self.native = self._opens or holds_tools(database)
         """Whether the chat template offered the tools, so that messages do not describe them."""
         self.tools: Callable[[Task], list[JsonObject]] = _held_tools

@@ -21,7 +21,7 @@ from genenv.chat.tool_calls import arguments_of, as_text
 from genenv.environments import FOLDER_MARK, close_environment, environment_config, load_environment
 from genenv.environments.base import Environment, tools_of
 from genenv.environments.stepwise import StepwiseRollout
-from genenv.errors import DataError, UsageError, first_line
+from genenv.errors import DataError, UsageError, first_line, first_problem
 from genenv.settings import with_places
 from genenv.types import JsonObject, Lineage, Message, Task, Verdict
 
@@ -106,7 +106,7 @@ class Exported:
                 f"{folder} holds no environment: {ABOUT} cannot be read; write one with `genenv export-env`"
             ) from error
         except ValidationError as error:
-            raise DataError(f"{folder / ABOUT}: {error.errors()[0]['msg']}") from error
+            raise DataError(f"{folder / ABOUT}: {first_problem(error)}") from error
 
     @cached_property
     def env(self) -> Environment:

@@ -29,7 +29,7 @@ from genenv.evaluation.results import SUMMARY, figures_of, read_summary
 from genenv.progress import Reporter
 from genenv.research.sweeps.grid import Grid
 from genenv.research.sweeps.readings import MeasuredRun, Measurement, read_all
-from genenv.research.sweeps.sweep import Outcome, is_done, play, warm_up
+from genenv.research.sweeps.sweep import is_done, play, warm_up
 from genenv.statistics import Figure
 
 OFFLINE = "offline"
@@ -234,20 +234,20 @@ class Reproduction:
         first = next(self.grids[0].warm_ups())
         for grid in self.grids:
             failed |= warm_up(grid, jobs=jobs, say=say).failed
-            if max(sizes) and not self.offline.exists() and is_done(first, Outcome()):
+            if max(sizes) and not self.offline.exists() and is_done(first):
                 self._write(first.path, max(sizes), writer)
-            failed |= play(grid, jobs=jobs, say=say, warmed=True).failed
+            failed |= play(grid, jobs=jobs, say=say).failed
         return failed
 
     def agents(self) -> Iterator[tuple[str, int, Path]]:
         """Yield (row, seed, run) of each agent that is there, first those before training (row `BEFORE`)."""
         by_variant = {row.variant: name for name, row in self.rows.items()}
         for cell in self.grids[0].warm_ups():
-            if is_done(cell, Outcome()):
+            if is_done(cell):
                 yield BEFORE, cell.seed, cell.path
         for grid in self.grids:
             for cell in grid.cells():
-                if cell.variant in by_variant and is_done(cell, Outcome()):
+                if cell.variant in by_variant and is_done(cell):
                     yield by_variant[cell.variant], cell.seed, cell.path
 
     def measure(self, asked: Measured, reporter: Reporter) -> None:

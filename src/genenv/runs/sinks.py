@@ -74,7 +74,6 @@ class WandbSink:
         saved = folder / "wandb_id"
         run_id = saved.read_text(encoding="utf-8").strip() if saved.exists() else secrets.token_hex(4)
         folder.mkdir(parents=True, exist_ok=True)
-        saved.write_text(f"{run_id}\n", encoding="utf-8")
         own = {"id": run_id, "dir": str(folder), "config": dict(settings), "resume": "allow"}
         try:
             self._run = wandb.init(project=project, name=name, **own)
@@ -83,6 +82,7 @@ class WandbSink:
                 f"logging.wandb: no run of Weights & Biases can be opened ({first_line(error)}); run wandb "
                 "login, set WANDB_MODE=offline, or leave the setting out"
             ) from error
+        saved.write_text(f"{run_id}\n", encoding="utf-8")
 
     def write(self, round_: int, metrics: Mapping[str, float]) -> None:
         """Log the metrics of a round as one step, without delay."""

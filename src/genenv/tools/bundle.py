@@ -29,7 +29,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from genenv.config.tables import toml_value
 from genenv.environments import FOLDER_MARK
 from genenv.errors import DataError, UsageError, first_line, first_problem
-from genenv.files import read_json
+from genenv.files import read_model
 from genenv.texts import inert
 from genenv.tools.discover.asking import observed
 from genenv.tools.discover.recipes import Graph, parsed_result
@@ -270,7 +270,7 @@ class Bundle:
     @cached_property
     def graph(self) -> Graph:
         """The recipe of each tool, and the links between tools."""
-        return read_json(self.path / "graph.json", Graph)
+        return read_model(self.path / "graph.json", Graph)
 
     @cached_property
     def wordings(self) -> dict[str, list[str]]:
@@ -315,9 +315,11 @@ class Bundle:
             lines = file.read_text(encoding="utf-8").split("\n")
         except OSError as error:
             raise DataError(f"{file} cannot be read: {error.strerror}") from error
-        for number, line in enumerate(filter(None, lines)):
+        for number, line in enumerate(lines):
+            if not line:
+                continue
             try:
-                found[f"{self.name}-{which}-{number:04d}"] = Program.model_validate_json(line)
+                found[f"{self.name}-{which}-{len(found):04d}"] = Program.model_validate_json(line)
             except ValidationError as error:
                 raise DataError(f"{file}, line {number + 1}: {first_problem(error)}") from error
         return found

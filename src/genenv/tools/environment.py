@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, cast
@@ -10,8 +9,8 @@ from typing import Any, ClassVar, cast
 from pydantic import BaseModel
 
 from genenv.environments.base import Ask, Episode, Options, OutOfTurns, SeatedEpisode
-from genenv.environments.common import Refused, asked_for, caseless, held_out_tasks, request
-from genenv.environments.stepwise import STEPPED
+from genenv.environments.common import Refused, asked_for, caseless, held_out_tasks, once, request
+from genenv.environments.stepwise import STEPPED, blocking
 from genenv.evaluation.environment_check import Finding
 from genenv.tools.build import build, skills_of
 from genenv.tools.bundle_check import check_tools
@@ -71,6 +70,7 @@ class Tools(Toolbox):
         """Return replies with valid calls of shown tools and random values."""
         return random_replies(self, task, rng)
 
+    @once
     def seeds(self) -> Sequence[Seed]:
         """The base data: the bundle's training programs that these settings allow."""
         groups = self.bundle.about.groups
@@ -79,6 +79,7 @@ class Tools(Toolbox):
             for name, one in self.playable(self.bundle.base)
         ]
 
+    @once
     def held_out(self) -> Sequence[Task]:
         """Held-out tasks: their calls, with these arguments, are in no training task."""
         return held_out_tasks(self, self.playable(self.bundle.held_out))
@@ -357,7 +358,7 @@ class ToolsEpisode(SeatedEpisode):
         """Execute the solution where it blocks no event loop; the world caches it for the verdict."""
         if not STEPPED.get() and is_solvable(self._task):
             program = [call for key in ("before", "calls") for call in calls_of(self._task.payload, key)]
-            await asyncio.to_thread(self._env.world.play, program)
+            await blocking(lambda: self._env.world.play(program))
 
     def _user(self, ask: Ask) -> Callable[[Reply], Awaitable[str | None]]:
         """Return what answers the agent's replies: code decides whether, and a policy or code how."""

@@ -412,8 +412,6 @@ def _opened(config: ResolvedConfig, folder: RunFolder, reporter: Reporter) -> Ge
     with contextlib.ExitStack() as opened:
         env = open_environment(config, reporter)
         opened.callback(close_environment, env)
-        sinks = open_sinks(config.logging, folder.path, name=config.run.name, settings=as_tables(config))
-        opened.callback(close_all, sinks)
         players = load_players(config, env, reporter)
         if players.backend.end is not None:
             opened.callback(players.backend.end)
@@ -421,6 +419,8 @@ def _opened(config: ResolvedConfig, folder: RunFolder, reporter: Reporter) -> Ge
             config = config.model_copy(update={"policy": settled})
         for name in config.offered_tools:
             _check_tools(env, players.agents[name].sampler, seed=config.run.seed)
+        sinks = open_sinks(config.logging, folder.path, name=config.run.name, settings=as_tables(config))
+        opened.callback(close_all, sinks)
         with staged(reporter, "building base tasks", items=len(env.seeds()), unit="tasks"):
             loop = CoEvolution(config, env, players, folder, sinks=sinks, reporter=reporter)
         yield loop

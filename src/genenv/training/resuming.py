@@ -253,7 +253,8 @@ def _in_overrides(folder: RunFolder, overrides: Sequence[str], saved: RunConfig)
     if name != own and not _has_moved(own, name):
         return {"environment.name": name}  # whose settings are others
     checked = by_key(anchored(load_config(folder.config, overrides))) if overrides else {}
-    return {key: checked.get(key) for key in said}
+    keys = checked.keys() | by_key(saved).keys() if "variant" in said else said  # a variant has settings
+    return {key: checked.get(key) for key in keys}
 
 
 def _has_moved(before: str, now: str) -> bool:

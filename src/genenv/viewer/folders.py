@@ -277,7 +277,7 @@ def reading(run: Run, query: Callable[[Database], FoundT], *, side: Path | None 
 def _queried(path: Path, query: Callable[[Database], FoundT], side: Path | None) -> FoundT:
     try:
         with Database.peek(path, limit_s=LIMIT_S) as db:
-            if not db.has_table("rounds"):
+            if db.is_empty:
                 raise DataError(f"{path} is not a store of genenv yet: it is being created")
             if side is not None:
                 db.run("ATTACH ? AS side", (f"{side.as_uri()}?mode=ro",))

@@ -354,6 +354,7 @@ class Diverging(Pendulum):
     """Each test sets how its numbers grow."""
 
     grow: ClassVar[Callable[[Any, Any], Any]]
+    worth: ClassVar[float]
 
     def step(self, state: Any, action: Any, physics: Any, xp: Any) -> Any:
         theta, omega = super().step(state, action, physics, xp)
@@ -362,20 +363,25 @@ class Diverging(Pendulum):
     def controllers(self, physics: Any) -> Iterator[Any]:
         yield lambda state: float("nan")
 
+    def quality(self, state: Any, physics: Any, xp: Any) -> Any:
+        return super().quality(state, physics, xp) * type(self).worth
+
 
 @pytest.mark.parametrize(
-    "grow",
+    ("grow", "worth"),
     [
-        lambda theta, omega: omega * 1e200 * 1e200,  # infinite
-        lambda theta, omega: (omega * 1e200) ** 2,  # OverflowError of floats
-        lambda theta, omega: omega + theta * float("inf") * 0,
+        (lambda theta, omega: omega * 1e200 * 1e200, 1.0),  # infinite
+        (lambda theta, omega: (omega * 1e200) ** 2, 1.0),  # OverflowError of floats
+        (lambda theta, omega: omega + theta * float("inf") * 0, 1.0),
+        (lambda theta, omega: omega, float("nan")),
     ],
-    ids=["inf", "overflow", "nan"],
+    ids=["inf", "overflow", "nan", "quality"],
 )
 def test_a_trajectory_that_diverges_fails_alone_and_among_others(
-    grow: Any, monkeypatch: pytest.MonkeyPatch
+    grow: Any, worth: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Diverging, "grow", staticmethod(grow), raising=False)
+    monkeypatch.setattr(Diverging, "worth", worth, raising=False)
     system = Diverging()
     monkeypatch.setitem(cast(Any, SYSTEMS), "diverging", Diverging)
     level = Level(system="diverging", physics={**EASY, "hold": 1}, start=(0.1, 0.5))
@@ -385,6 +391,7 @@ def test_a_trajectory_that_diverges_fails_alone_and_among_others(
     assert together.done.all()
     assert np.isfinite(together.observe()).all()
     monkeypatch.setattr(Diverging, "grow", staticmethod(lambda theta, omega: omega))
+    monkeypatch.setattr(Diverging, "worth", 1.0)
     find_system.cache_clear()
     by_controller = replay(level, next(system.controllers(EASY)))  # returns NaN
     assert set(by_controller.actions) == {0.0}

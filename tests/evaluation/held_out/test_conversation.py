@@ -13,6 +13,7 @@ import pytest
 
 from genenv.chat.assistant import Reply, ToolCall
 from genenv.chat.tool_calls import read_calls
+from genenv.config.run import parse_config
 from genenv.environments import load_environment
 from genenv.environments.base import OutOfTurns
 from genenv.errors import ContextOverflow, RolloutError, UsageError
@@ -273,3 +274,8 @@ def test_long_solutions_are_grouped_by_spans(steps: int, span: str) -> None:
     from genenv.evaluation.held_out import _span
 
     assert _span(steps) == span
+
+
+def test_the_only_agent_of_a_run_has_its_limits_whatever_its_name() -> None:
+    config = parse_config({"agents": {"helper": {"max_new_tokens": 7}}})
+    assert Limits.of_run(config).max_new_tokens == Limits.of_run(config, "helper").max_new_tokens == 7

@@ -421,6 +421,7 @@ def test_what_is_out_of_bounds_is_named(
     [
         ({"dense": np.float32([1e30]).tobytes(), "dtype": messages.FLOAT32}, "no whole number"),
         ({"dense": np.float32([np.nan]).tobytes(), "dtype": messages.FLOAT32}, "no whole number"),
+        ({"dense": np.float32([1.5]).tobytes(), "dtype": messages.FLOAT32}, "no whole number"),
         ({"dense": b"", "shape": [0, 2**62]}, "not of shape"),
         ({"shape": [1] * 9}, "more than 8 axes"),
         ({"dense": b"abc"}, "no numbers of 8 bytes each"),

@@ -87,7 +87,8 @@ def advance(
 ) -> tuple[State, Number, Number, Number]:
     """Take one step; return the new state, its steps in a row at the goal, its quality, and if it diverges.
 
-    Where a number would not be finite, the state stays as it is and has quality 0, and the episode ends.
+    Where the state would not be finite, it stays as it is. There, and where the quality is not finite, the
+    quality is 0 and the episode ends.
     """
     before, state = state, system.step(state, xp.clip(action, -1.0, 1.0), physics, xp)
     diverges: Number = False
@@ -100,6 +101,9 @@ def advance(
         state = tuple([xp.rint(one) / GRID for one in scaled])
     held = xp.where(system.reached(state, physics, xp), held + 1, 0)
     quality = system.quality(state, physics, xp)
+    finite = xp.isfinite(quality)
+    if finite is not True and not np.asarray(finite).all():
+        diverges = np.logical_or(diverges, np.logical_not(finite))
     if diverges is not False:
         held, quality = xp.where(diverges, 0, held), xp.where(diverges, 0.0, quality)
     return state, held, quality, diverges

@@ -52,6 +52,7 @@ from genenv.environments.travel.spec import (
     wordings,
 )
 from genenv.environments.travel.trips import Trip, written
+from genenv.errors import first_problem
 from genenv.types import (
     Json,
     JsonObject,
@@ -322,7 +323,7 @@ class Travel:
         try:
             spec = TravelSpec.model_validate({**spec.model_dump(), "query": text.strip()})
         except ValidationError as error:
-            return Rejection(RejectReason.SCHEMA, f"The query, blanks filled in: {error.errors()[0]['msg']}.")
+            return Rejection(RejectReason.SCHEMA, f"The query, blanks filled in: {first_problem(error)}.")
         query = query_of(spec, budget)
         payload: dict[str, Json] = {
             "query": query.to_json(),

@@ -31,7 +31,7 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from genenv.cli.console import check_packages
 from genenv.environments.base import Ask, Episode, OutOfTurns, failed
-from genenv.environments.common import QuestionEnvironment, closed_object, held_out_tasks
+from genenv.environments.common import QuestionEnvironment, closed_object, held_out_tasks, once
 from genenv.environments.guard import Watch, limited, line_of
 from genenv.environments.stepwise import STEPPED, StepwiseRollout
 from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line
@@ -377,6 +377,7 @@ class Dataset(QuestionEnvironment):
         files = Path(folder) / "files"
         return PythonOrigin(Path(file + code.rstrip(":")), name).bring(files).open(files)
 
+    @once
     def seeds(self) -> Sequence[Seed]:
         """Return the rows for training."""
         return [
@@ -384,6 +385,7 @@ class Dataset(QuestionEnvironment):
             for line, row in self._train.items()
         ]
 
+    @once
     def held_out(self) -> Sequence[Task]:
         """Return the held-out rows as tasks: their prompts are those of no row for training."""
         lines = ((f"held-out-line{line}", Line(line=line)) for line in self._held_out)

@@ -88,6 +88,8 @@ class VerifiersConfig(ImportedConfig, frozen=True):
     roles: tuple[str, ...] = Field(default=(), strict=False)
     """The roles of an environment of several agents that are seats, the one that is asked first before the
     others, such as `["user", "assistant"]`. Each other role has a model and a client in `env`."""
+    sessions: int = Field(default=32, ge=1, le=10_000)
+    """The most rollouts that the process runs at a time. Each one's time includes what the others take."""
     step_s: float = Field(default=120.0, ge=0.1, le=86_400)
     """Seconds that an answer may take; after that the rollout fails."""
 

@@ -20,14 +20,14 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar, cast, get_args
 
 from pydantic import BaseModel
 
 from genenv.environments.base import Ask, Episode, OutOfTurns, SeatedEpisode
-from genenv.environments.stepwise import blocking
+from genenv.environments.stepwise import STEPPED, blocking
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.environment import (
     ImportedEnvironment,
@@ -38,6 +38,7 @@ from genenv.interop.imported.environment import (
     start_of,
     words_and_calls,
 )
+from genenv.interop.imported.pool import Places
 from genenv.interop.imported.settings import VerifiersConfig
 from genenv.texts import inert
 from genenv.types import JsonObject, Message, Role, Task, Verdict
@@ -265,7 +266,7 @@ class Verifiers(ImportedEnvironment):
             limit_s=chosen.step_s,
         )
         super().__init__(chosen, Space(chosen.vary, "row", chosen.rows))
-        self.seats = chosen.roles
+        self.seats, self._places = chosen.roles, Places(chosen.sessions)
 
     plays_seats = False
     """No code of verifiers plays a role."""
@@ -316,9 +317,26 @@ class Verifiers(ImportedEnvironment):
             )
         return rollout
 
+    async def begin_when_free(self, start: Start) -> VerifiersRollout:
+        """See `ImportedEnvironment`. A rollout that is run step by step does not wait, and takes no place."""
+        if STEPPED.get():
+            return self.begin(start)
+        await self._places.wait()
+        try:
+            rollout = await blocking(lambda: self.begin(start), VerifiersRollout.close)
+        except BaseException:
+            self._places.leave()
+            raise
+        rollout.leave = self._places.leave
+        return rollout
+
     def episode(self, task: Task) -> Episode:
         """Return a fresh episode, with a seat for each of the roles in the settings."""
         return _Roles(self, task) if self.seats else super().episode(task)
+
+
+def _no_place() -> None:
+    """Do nothing: the rollout has no place that others wait for."""
 
 
 class VerifiersRollout(RemoteRollout):
@@ -333,6 +351,8 @@ class VerifiersRollout(RemoteRollout):
         self._tools: dict[str, Sequence[JsonObject]] = {}
         self.ended: Mapping[str, tuple[float, str]] = {}
         """Reward and explanation of each role, once the rollout has ended."""
+        self.leave: Callable[[], None] = _no_place
+        """Gives the rollout's place in the process back."""
         try:
             self._receive(world.answer(self._name))
         except BaseException:
@@ -362,6 +382,8 @@ class VerifiersRollout(RemoteRollout):
         """See `RemoteRollout`: aborts the rollout if it has not ended."""
         if not self.done:
             self._world.end(self._name)
+        leave, self.leave = self.leave, _no_place
+        leave()
 
     def _receive(self, answer: Mapping[str, Any]) -> None:
         """Update messages and tools from a request for a reply, or rewards from the end of the rollout."""
@@ -406,8 +428,7 @@ class _Roles(SeatedEpisode):
             RolloutError: the environment failed, or began otherwise than when the task was built.
             UsageError: a seat but the first one has tools that its chat template would have to offer.
         """
-        start = start_of(self._task)
-        rollout = self._rollout = await blocking(lambda: self._env.begin(start), VerifiersRollout.close)
+        rollout = self._rollout = await self._env.begin_when_free(start_of(self._task))
         counts = dict.fromkeys(self.seats, 0)
         try:
             self._env.check_opening(self._task, rollout)

@@ -7,14 +7,11 @@ pings in a separate thread, so servers do not time a session out while models ge
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-import threading
 import time
 import urllib.error
 import urllib.request
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -22,7 +19,7 @@ from urllib.parse import urlsplit
 
 from genenv.environments.stepwise import STEPPED
 from genenv.errors import GenenvError, RolloutError, UsageError, first_line
-from genenv.rollout.driver import not_counted
+from genenv.interop.imported.pool import Pool
 from genenv.texts import inert, masked
 from genenv.types import JsonObject
 
@@ -186,7 +183,7 @@ class _Error(Exception):
         super().__init__(inert(" ".join(said.split()))[:300])
 
 
-class Server:
+class Server(Pool["Session"]):
     """An OpenEnv server and the pool of its sessions.
 
     Args:
@@ -207,13 +204,11 @@ class Server:
             )
         self.url = address.rstrip("/").removesuffix("/ws")
         self.shown = masked(self.url)
+        super().__init__()
         self._most, self._connect_s, self.step_s = sessions, connect_s, step_s
-        self._lock = threading.Lock()
-        """Guards the sessions: several threads take them and give them back."""
         self._open = 0
         """How many sessions rollouts use, or are idle."""
         self._idle: list[Session] = []
-        self._waiting: deque[asyncio.Future[None]] = deque()
 
     def get(self, path: str) -> JsonObject:
         """Return the JSON object at a path of the server.
@@ -261,35 +256,23 @@ class Server:
         Raises:
             NoRoom: all sessions are in use.
         """
-        with self._lock:
-            if (found := self._free()) is not None:
+        with self.lock:
+            if (found := self.free()) is not None:
                 return found
         raise NoRoom(f"{self.shown} has no room for another session beside the {self._open} open.")
 
     async def wait(self) -> Session:
-        """Return a session as soon as no rollout uses it; see `connect`.
+        """Return a session as soon as no rollout uses it; see `Pool.wait` and `connect`.
 
-        The wait does not count as the environment's time. A rollout that is run step by step does not wait.
+        A rollout that is run step by step does not wait.
 
         Raises:
             NoRoom: all sessions are in use, and the rollout is run step by step.
         """
-        if STEPPED.get():
-            return self.take()
-        with not_counted():
-            while True:
-                with self._lock:
-                    if (found := self._free()) is not None:
-                        return found
-                    turn = asyncio.get_running_loop().create_future()
-                    self._waiting.append(turn)
-                try:
-                    await turn
-                except BaseException:
-                    self._wake()  # it may have been this rollout's turn
-                    raise
+        return self.take() if STEPPED.get() else await super().wait()
 
-    def _free(self) -> Session | None:
+    def free(self) -> Session | None:
+        """See `Pool`."""
         if self._idle:
             return self._idle.pop()
         if self._open >= self._most:
@@ -303,17 +286,7 @@ class Server:
             self._idle.append(session)
         else:
             self._end(session)
-        self._wake()
-
-    def _wake(self) -> None:
-        """Let the rollout that has waited the longest look for a session."""
-        with self._lock:
-            while self._waiting:
-                turn = self._waiting.popleft()
-                with contextlib.suppress(RuntimeError):  # its event loop is closed
-                    if not turn.done():
-                        turn.get_loop().call_soon_threadsafe(_set, turn)
-                        return
+        self.wake()
 
     def close(self) -> None:
         """Close all idle sessions."""
@@ -322,7 +295,7 @@ class Server:
 
     def _end(self, session: Session) -> None:
         session.close()
-        with self._lock:
+        with self.lock:
             self._open -= 1
 
     def connect(self, session: Session) -> None:
@@ -338,7 +311,7 @@ class Server:
                 session.connect()
                 return
             except NoRoom:
-                with self._lock:
+                with self.lock:
                     others = self._open - 1
                     self._most = others or self._most
                 if others:
@@ -363,11 +336,6 @@ class Server:
             f"the OpenEnv server {self.shown} does not answer: {inert(why)}; start it, and go on: what a run "
             "has committed is kept (`genenv train --resume`)"
         )
-
-
-def _set(turn: asyncio.Future[None]) -> None:
-    if not turn.done():
-        turn.set_result(None)
 
 
 class Session:

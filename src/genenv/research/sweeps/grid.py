@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field, ValidationError
 from genenv.config.run import load_config, parse_config
 from genenv.config.tables import apply_override, dump_tables, read_tables, renamed
 from genenv.config.variants import with_variant
-from genenv.errors import DataError, UsageError
+from genenv.errors import DataError, UsageError, first_problem
 from genenv.files import check_writable, write_whole
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.reader import read_last_round
@@ -107,8 +107,7 @@ class Grid(_File, frozen=True):
         try:
             found = _File.model_validate_json(file.read_bytes())
         except ValidationError as error:
-            what = error.errors()[0]["msg"]
-            raise DataError(f"{file} is damaged ({what}); begin the sweep anew") from error
+            raise DataError(f"{file} is damaged ({first_problem(error)}); begin the sweep anew") from error
         return cls(path=path, **dict(found))
 
     @classmethod

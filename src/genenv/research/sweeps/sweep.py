@@ -63,20 +63,17 @@ class _Running:
     began: float
 
 
-def play(grid: Grid, *, jobs: int, say: Callable[[str], None], warmed: bool = False) -> Outcome:
-    """Run all cells that are not finished, after the shared warm-ups.
+def play(grid: Grid, *, jobs: int, say: Callable[[str], None]) -> Outcome:
+    """Run all cells that are not finished; the shared warm-ups were run before (`warm_up`).
 
     Args:
         grid: the grid; cells that were started are resumed.
         jobs: the number of parallel runs.
         say: called with a line whenever a cell ends, which includes the remaining time.
-        warmed: whether the warm-ups were run already; those that failed are not run again.
 
     Returns:
         The outcome of each cell. A failed cell is left as it is, and run again by the next call.
     """
-    if not warmed:
-        warm_up(grid, jobs=jobs, say=say)
     return _play(list(grid.cells()), grid, jobs, say)
 
 
@@ -88,7 +85,7 @@ def warm_up(grid: Grid, *, jobs: int, say: Callable[[str], None]) -> Outcome:
 def _play(cells: Sequence[Cell], grid: Grid, jobs: int, say: Callable[[str], None]) -> Outcome:
     outcome, waiting = Outcome(), list[Cell]()
     for cell in cells:
-        (outcome.done if is_done(cell, outcome) else waiting).append(cell)
+        (outcome.done if is_done(cell) else waiting).append(cell)
     total, took = len(cells), list[float]()
     if outcome.done:
         say(f"{len(outcome.done)} of {total} runs are finished already")
@@ -101,10 +98,9 @@ def _play(cells: Sequence[Cell], grid: Grid, jobs: int, say: Callable[[str], Non
             for one in [one for one in running if not one.process.is_alive()]:
                 running.remove(one)
                 seconds = time.monotonic() - one.began
-                if is_done(one.cell, outcome):
+                if is_done(one.cell):
                     took.append(seconds)
                     outcome.done.append(one.cell)
-                    outcome.failed.pop(one.cell.name, None)
                     news = f"{one.cell.name} took {_time(seconds)}"
                 else:
                     outcome.failed[one.cell.name] = _last_words(one)
@@ -204,12 +200,11 @@ def _run_name(cell: Cell) -> str:
     return f"{_NOT_IN_NAMES.sub('-', cell.variant or WARM_UP)[:_LONGEST_NAME]}-{cell.seed}"
 
 
-def is_done(cell: Cell, outcome: Outcome) -> bool:
-    """Return whether a run is finished; if it is damaged, add it to the failed ones."""
+def is_done(cell: Cell) -> bool:
+    """Return whether a run is finished and not damaged."""
     try:
         found = rounds_done(cell)
-    except GenenvError as error:
-        outcome.failed[cell.name] = str(error)
+    except GenenvError:
         return False
     return found is not None and found[0] >= found[1]
 
@@ -322,7 +317,12 @@ def sweep(  # noqa: PLR0913 - a command has the options it has
         err=True,
     )
     with locked(path, path / ".lock"):
-        outcome = play(grid, jobs=jobs, say=lambda line: typer.echo(masked(inert(line)), err=True))
+
+        def say(line: str) -> None:
+            typer.echo(masked(inert(line)), err=True)
+
+        warm_up(grid, jobs=jobs, say=say)
+        outcome = play(grid, jobs=jobs, say=say)
     typer.echo(f"{len(outcome.done)} of {total} runs are finished; compare them: genenv compare {path}")
     for name, why in outcome.failed.items():
         typer.echo(masked(inert(f"failed: {name}: {why}")))

@@ -44,9 +44,10 @@ _SENTENCES: Mapping[int, str] = {
 class Database:
     """A connection in autocommit mode. Writes that belong together go inside `transaction`."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, *, is_empty: bool = False) -> None:
         """Wrap an open connection. Call `Database.open` instead."""
-        self.path = path
+        self.path, self.is_empty = path, is_empty
+        """The file, and whether it has no tables yet."""
         self._connection = connection
 
     @classmethod
@@ -95,8 +96,7 @@ class Database:
                 until = time.monotonic() + limit_s
                 connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
                 connection.text_factory = _readable
-            has_tables(connection, path)
-            yield cls(path, connection)
+            yield cls(path, connection, is_empty=not has_tables(connection, path))
 
     def close(self) -> None:
         """Close the file; does nothing if it is closed."""
@@ -113,10 +113,6 @@ class Database:
         """Return the decoded rows of a query. A row that cannot be decoded means a damaged file."""
         with self.decoding():
             return [of(row) for row in self.rows(sql, values)]
-
-    def has_table(self, name: str) -> bool:
-        """Return whether a table exists."""
-        return bool(self.rows("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?", (name,)))
 
     def each(self, sql: str, values: Sequence[SqlValue] = ()) -> Generator[sqlite3.Row]:
         """Yield the rows of a query one by one, for results that do not fit into memory."""

@@ -62,7 +62,7 @@ def read_last_round(path: Path) -> int | None:
         DataError: the file is damaged or cannot be read.
     """
     with Database.peek(path) as db:
-        return StoreReader(db).last_round() if db.has_table("rounds") else None
+        return None if db.is_empty else StoreReader(db).last_round()
 
 
 def first_messages(path: Path, most: int) -> list[tuple[Message, ...]]:

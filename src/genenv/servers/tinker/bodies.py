@@ -316,7 +316,7 @@ def _example(inputs: Mapping[str, Array], ids: tuple[int, ...], place: int) -> E
     if not ids:
         raise UsageError(f"datum {place} has no tokens")
     targets = inputs["target_tokens"]
-    if targets.dtype.kind == "f" and not (np.abs(targets) < _EXACT).all():
+    if targets.dtype.kind == "f" and not ((np.abs(targets) < _EXACT) & (targets == np.floor(targets))).all():
         raise UsageError(f"datum {place} holds a target token that is no whole number")
     return Example(
         ids=ids,

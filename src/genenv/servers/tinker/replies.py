@@ -41,7 +41,7 @@ class JsonReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainReply:
-    """The response to forward and forward_backward."""
+    """The response to forward_backward."""
 
     scored: ForwardResult
     metrics: Mapping[str, float]

@@ -161,7 +161,7 @@ class Service:
         return {"request_id": request, "model_id": model.id}
 
     def learn(self, body: TrainRequest) -> JsonObject:
-        """Answer forward and forward_backward: compute a loss, and for the latter add to the gradient."""
+        """Answer forward_backward: compute a loss, and add to the gradient unless it is `forward_only`."""
         model = self.clients.model(body.model_id)
 
         def work() -> Reply:

@@ -31,6 +31,7 @@ from genenv.tools.worlds.base import (
     World,
     WrappedWorld,
 )
+from genenv.tools.worlds.jsonable import is_equal
 from genenv.tools.worlds.mcp.world import McpWorld
 from genenv.tools.worlds.python import PythonWorld
 from genenv.types import Json
@@ -280,7 +281,7 @@ class ObservedWorld(WrappedWorld):
             return played
         states = [self._observed(calls[:number]).state for number in range(len(calls))] + [played.state]
         outcomes = (
-            replace(outcome, changed=states[number + 1] != states[number])
+            replace(outcome, changed=not is_equal(states[number + 1], states[number]))
             for number, outcome in enumerate(played.outcomes)
         )
         return Played(outcomes=tuple(outcomes), state=played.state)

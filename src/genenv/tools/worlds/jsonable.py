@@ -410,7 +410,13 @@ def staged(raw: bytes) -> str | None:
 
 
 def is_equal(one: object, other: object) -> bool:
-    """Whether two single values of JSON are equal; a truth value equals no number."""
+    """Whether two values of JSON are equal; a truth value equals no number."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        before, after = cast("dict[str, object]", one), cast("dict[str, object]", other)
+        return before.keys() == after.keys() and all(is_equal(before[key], after[key]) for key in before)
+    if isinstance(one, list) and isinstance(other, list):
+        items, others = cast("list[object]", one), cast("list[object]", other)
+        return len(items) == len(others) and all(map(is_equal, items, others))
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
@@ -487,12 +493,9 @@ def changed(old: object, new: object, place: str = "") -> Iterator[tuple[str, st
 
 def _changed_items(old: list[object], new: list[object], place: str) -> Iterator[tuple[str, str, str]]:
     shared = min(len(old), len(new))
-
-    def differ(at: int) -> bool:
-        return any(True for _ in changed(old[at], new[at]))
-
-    start = next((at for at in range(shared) if differ(at)), shared)
-    same = next((at for at in range(shared - start) if differ(-1 - at)), shared - start)
+    start = next((at for at in range(shared) if not is_equal(old[at], new[at])), shared)
+    left = range(shared - start)
+    same = next((at for at in left if not is_equal(old[-1 - at], new[-1 - at])), shared - start)
     before, after = old[start : len(old) - same], new[start : len(new) - same]
     if len(before) == len(after):
         for at, (one, other) in enumerate(zip(before, after, strict=True), start):

@@ -240,7 +240,8 @@ class PythonWorld(LoadedWorld):
             with contextlib.closing(self._connected()) as connection:
                 yield _PythonSession(self, connection)
             return
-        connection, worker = await asyncio.to_thread(self._connected), ThreadPoolExecutor(1)
+        connection = await blocking(self._connected, lambda begun: begun.close())
+        worker = ThreadPoolExecutor(1)
         try:
             yield _PythonSession(self, connection, worker)
         finally:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, JsonValue
 
-from genenv.files import read_json
+from genenv.files import read_model
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import FRESH, Graph, Recipe, succeeded
 from genenv.tools.generate.fresh_values import is_closed
@@ -98,7 +98,7 @@ class Recording(BaseModel, frozen=True, extra="forbid"):
         Raises:
             DataError: the file is missing or not valid.
         """
-        return read_json(files / FILE, cls)
+        return read_model(files / FILE, cls)
 
 
 class RecordedWorld(LoadedWorld):

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, cast
 from pydantic import BaseModel, Field, JsonValue
 
 from genenv.errors import UsageError
-from genenv.files import read_json
+from genenv.files import read_model
 from genenv.tools.worlds.base import LoadedWorld
 from genenv.tools.worlds.importing import SessionSettings
 from genenv.tools.worlds.in_process import InProcessWorld
@@ -108,6 +108,7 @@ class OpenApiSource(BaseModel, frozen=True, extra="forbid"):
 
         Raises:
             DataError: the rows are damaged.
+            UsageError: the bundle was made by an earlier version of genenv.
         """
         del call_s
         if not (files / ROWS_FILE).is_file():
@@ -115,7 +116,7 @@ class OpenApiSource(BaseModel, frozen=True, extra="forbid"):
                 f"{files.parent} lacks files/{ROWS_FILE}, as it was made by an earlier version of genenv; "
                 "make it anew with `genenv env new`"
             )
-        rows = read_json(files / ROWS_FILE, dict[str, dict[str, dict[str, JsonValue]]])
+        rows = read_model(files / ROWS_FILE, dict[str, dict[str, dict[str, JsonValue]]])
         return MockWorld(file_text(files / self.file), self.file, self.only, cast(State, rows))
 
 

@@ -35,7 +35,7 @@ from genenv.tools.worlds.base import (
     usable,
 )
 from genenv.tools.worlds.folder import Original, WorkingFolder
-from genenv.tools.worlds.jsonable import with_texts
+from genenv.tools.worlds.jsonable import is_equal, with_texts
 from genenv.tools.worlds.mcp.client import (
     Connection,
     Flooded,
@@ -291,7 +291,7 @@ class McpWorld(LoadedWorld):
             for call in calls:
                 outcome = await session.call(call)
                 before, state = state, state if session.is_over else await session.state()
-                changed = state != before
+                changed = not is_equal(state, before)
                 outcomes.append(Outcome(result=outcome.result, error=outcome.error, changed=changed))
                 steps.append(Step.alone(Played(outcomes=tuple(outcomes), state=state)))
             return steps

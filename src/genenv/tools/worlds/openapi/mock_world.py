@@ -55,8 +55,6 @@ _PAGING = frozenset(
 )
 """Parameters for paging and sorting, which tasks omit."""
 _SEARCH = frozenset({"q", "query", "search", "keyword", "term", "text"})
-_TRIES = 12
-"""Number of tries to draw a key that no record has."""
 _DEPRECATED = re.compile(r"\W*deprecated\b", re.IGNORECASE)
 """The beginning of a description of what should no longer be given."""
 
@@ -386,10 +384,11 @@ class MockWorld(LoadedWorld):
             elif (other := table.refers.get(name) or action.refers.get(name)) and self.first.get(other):
                 one = next(iter(self.first[other].values()))[self.tables[other].key]
                 args[argument] = [one] if tooled.properties[argument].get("type") == "array" else one
+            elif name == table.key:
+                taken = self.first[table.name]
+                args[argument] = new_key(table, len(taken) + 1, taken)
             else:
-                taken = self.first[table.name] if name == table.key else ()
-                drawn = (valued(name, tooled.properties[argument], rng) for _ in range(_TRIES))
-                args[argument] = next((one for one in drawn if str(one) not in taken), None)
+                args[argument] = valued(name, tooled.properties[argument], rng)
         return Call(tool=tool, args=args)
 
 

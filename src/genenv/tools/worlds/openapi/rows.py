@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from genenv.errors import DataError
 from genenv.tools.discover.state_values import words_of
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.worlds.base import Tool
@@ -47,8 +48,16 @@ def first_state(tables: Mapping[str, Table], seed: str, known: State) -> State:
         tables: the tables.
         seed: of what is drawn.
         known: the rows of some tables.
+
+    Raises:
+        DataError: a known row is not stored under its key.
     """
     state = {name: rows for name, rows in known.items() if name in tables}
+    for name, rows in state.items():
+        field = tables[name].key
+        for key, record in rows.items():
+            if str(record.get(field)) != key:
+                raise DataError(f"rows of {name}: the row {key!r} must have {field} = {key!r}")
     waiting = {name: one for name, one in tables.items() if name not in state}
     while waiting:
         ready = [name for name, one in waiting.items() if not set(one.links.values()) & ({*waiting} - {name})]
