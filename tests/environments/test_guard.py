@@ -416,6 +416,6 @@ def test_a_module_that_cannot_be_loaded_is_one_sentence(
 def test_a_seed_whose_spec_is_none_of_the_environments_is_one_sentence(own: type[Any], toy: Any) -> None:
     seed = Seed(id="seed-9", environment="sums", spec={"turns": 7, "left": 1, "right": 2}, skills=("sums",))
     with pytest.raises(
-        EnvironmentCodeError, match="seeds returns seed-9, whose spec is no Sum: Input should be less"
+        EnvironmentCodeError, match="seeds returns seed-9, whose spec is no Sum: turns: Input should be less"
     ):
         broken(own, "seeds", lambda self: [seed]).seeds()

@@ -156,4 +156,4 @@ def test_a_task_whose_spec_is_none_of_the_environments_is_broken_and_no_tracebac
         5,
     )
     assert result.exit_code == 1, result.exception
-    assert "its spec is none of the environment's (Field required)" in result.stdout
+    assert "its spec is none of the environment's (far: Field required)" in result.stdout

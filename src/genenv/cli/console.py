@@ -15,7 +15,6 @@ from typing import Annotated
 
 import typer
 
-from genenv.config.tables import toml_value
 from genenv.errors import UsageError
 from genenv.texts import inert, masked
 from genenv.types import Json
@@ -180,6 +179,8 @@ def dataset_overrides(given: Mapping[str, Json]) -> list[str]:
     Args:
         given: settings of the dataset; those that are empty are left out. If all are, nothing is selected.
     """
+    from genenv.config.tables import toml_value  # loads Pydantic, which `genenv --help` does without
+
     own = [f"environment.{key}={toml_value(value)}" for key, value in given.items() if value]
     return ["environment.name=dataset", *own, *([BANDIT] if given.get("columns") else [])] if own else []
 

@@ -17,6 +17,9 @@ from genenv.types import JsonObject
 
 log = logging.getLogger(__name__)
 
+_MODULES = {"tensorboard": "tensorboard.summary", "wandb": "wandb"}
+"""Setting and package of a sink -> the module that is used."""
+
 
 class Sink(Protocol):
     """A destination of metrics. `TensorBoardSink` and `WandbSink` implement it."""
@@ -41,7 +44,7 @@ class TensorBoardSink:
     """
 
     def __init__(self, folder: Path) -> None:
-        summary = _package("tensorboard.summary", setting="logging.tensorboard", install="tensorboard")
+        summary = _package("tensorboard")
         self._writer = summary.Writer(str(folder))
 
     def write(self, round_: int, metrics: Mapping[str, float]) -> None:
@@ -70,7 +73,7 @@ class WandbSink:
     """
 
     def __init__(self, folder: Path, *, project: str, name: str, settings: JsonObject) -> None:
-        wandb = _package("wandb", setting="logging.wandb", install="wandb")
+        wandb = _package("wandb")
         saved = folder / "wandb_id"
         run_id = saved.read_text(encoding="utf-8").strip() if saved.exists() else secrets.token_hex(4)
         folder.mkdir(parents=True, exist_ok=True)
@@ -112,6 +115,20 @@ def close_all(sinks: Iterable[Sink]) -> None:
             log.warning("%s: it was not closed: %s", type(sink).__name__, error)
 
 
+def check_packages(config: LoggingConfig) -> None:
+    """Refuse sinks whose packages are missing, before models are loaded.
+
+    Args:
+        config: the requested sinks.
+
+    Raises:
+        UsageError: a package is missing.
+    """
+    for name in _MODULES:
+        if getattr(config, name):
+            _package(name)
+
+
 def open_sinks(config: LoggingConfig, folder: Path, *, name: str, settings: JsonObject) -> Sequence[Sink]:
     """Return the sinks that the settings request besides `metrics.jsonl`.
 
@@ -132,10 +149,10 @@ def open_sinks(config: LoggingConfig, folder: Path, *, name: str, settings: Json
     return sinks
 
 
-def _package(module: str, *, setting: str, install: str) -> ModuleType:
+def _package(name: str) -> ModuleType:
     try:
-        return importlib.import_module(module)
+        return importlib.import_module(_MODULES[name])
     except ImportError as err:
         raise UsageError(
-            f"{setting} needs a package that is not installed; run: pip install {install}"
+            f"logging.{name} needs a package that is not installed; run: pip install {name}"
         ) from err

@@ -34,7 +34,7 @@ from genenv.gate.gate import base_tasks, own_check
 from genenv.plugins import own_part
 from genenv.progress import Reporter, staged
 from genenv.runs.folder import RunFolder
-from genenv.runs.sinks import close_all, open_sinks
+from genenv.runs.sinks import check_packages, close_all, open_sinks
 from genenv.runs.store.reader import read_last_round
 from genenv.runs.store.store import PoolStore
 from genenv.sampling import Sampler
@@ -412,6 +412,7 @@ def _opened(config: ResolvedConfig, folder: RunFolder, reporter: Reporter) -> Ge
     with contextlib.ExitStack() as opened:
         env = open_environment(config, reporter)
         opened.callback(close_environment, env)
+        check_packages(config.logging)
         players = load_players(config, env, reporter)
         if players.backend.end is not None:
             opened.callback(players.backend.end)
