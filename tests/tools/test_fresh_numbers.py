@@ -32,6 +32,20 @@ def test_a_number_is_within_its_bounds_and_varies(schema: dict[str, Any]) -> Non
     assert len(set(map(str, drawn))) > 1
 
 
+@pytest.mark.parametrize(
+    ("told", "allowed"),
+    [("The ISBN of the book (10 or 13 digits)", r"\d{10}|\d{13}"), ("A 4-digit code.", r"\d{4}")],
+)
+def test_a_text_of_digits_has_as_many_as_its_description_says(told: str, allowed: str) -> None:
+    schema: dict[str, Any] = {"type": "string", "description": told}
+    tool = Tool(name="find", parameters={"type": "object", "properties": {"isbn": schema}})
+    drawn = [str(fresh(tool, "isbn", random.Random(seed))) for seed in range(20)]
+    assert all(re.fullmatch(allowed, one) for one in drawn)
+    weights = (1, 3) * 6 + (1,)
+    books = [one for one in drawn if len(one) == 13]
+    assert all(sum(w * int(d) for w, d in zip(weights, one, strict=True)) % 10 == 0 for one in books)
+
+
 def test_a_quantity_without_a_type_is_a_number() -> None:
     properties: dict[str, Any] = {"new_quantity": {}, "phone_number": {}, "price": {"type": "string"}}
     tool = Tool(name="update", parameters={"type": "object", "properties": properties})

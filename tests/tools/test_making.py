@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Generator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,10 +23,13 @@ from typer.testing import CliRunner
 from bundles import EXAMPLES, made
 from genenv.api.environment import Environment
 from genenv.cli.app import app
+from genenv.environments import load_environment
 from genenv.errors import UsageError
-from genenv.gate.gate import examined
+from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Silent, Stage
 from genenv.tools.bundle import Bundle
+from genenv.tools.check import calls_of
+from genenv.tools.environment import Tools
 from genenv.tools.generate.drawing import Drawn
 from genenv.tools.generate.make_bundle import Made, Wanted, make, readme, summary, warnings
 from genenv.tools.worlds.origins import PythonOrigin
@@ -58,6 +62,47 @@ def paint(door_id: str, color: str) -> None:
     """Paint a door."""
     raise ValueError("there is no paint")
 '''
+
+
+TAGS = '''
+tags = {f"T-{n}": {"id": f"T-{n}", "name": f"tag {n}"} for n in range(1, 9)}
+
+
+def create_tag(name: str) -> dict:
+    """Create a tag."""
+    made = {"id": f"T-{len(tags) + 1}", "name": name}
+    tags[made["id"]] = made
+    return made
+
+
+def get_tag(id: str) -> dict:
+    """Get a tag."""
+    return tags[id]
+
+
+def list_tags(page: int) -> dict:
+    """List the tags of a page."""
+    return {"book": "one", "tags": list(tags) if page == 1 else []}
+'''
+
+
+def test_every_lookup_of_a_task_is_needed(tmp_path: Path) -> None:
+    (tmp_path / "tags.py").write_text(TAGS)
+    made(tmp_path / "tags", tmp_path / "tags.py", base=20, held_out=10)
+    env = load_environment(str(tmp_path / "tags"))
+    assert isinstance(env, Tools)
+    lookups = 0
+    with closing(env.world):
+        for task in (*base_tasks(env, env.seeds(), seed=0).values(), *env.held_out()):
+            calls = calls_of(task.payload, "calls")
+            before = calls_of(task.payload, "before")
+            outcomes = env.world.play([*before, *calls]).outcomes[len(before) :]
+            for number, one in enumerate(calls):
+                assert one.args.get("page", 1) == 1, "all other pages answer the same"
+                others = [*outcomes[:number], *outcomes[number + 1 :]]
+                lookups += one.tool == "get_tag"
+                assert one.tool != "get_tag" or outcomes[number].result not in [o.result for o in others]
+    assert lookups > 3
 
 
 def test_few_tasks_and_what_is_in_none_of_them_are_said_with_a_reason() -> None:

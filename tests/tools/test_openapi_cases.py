@@ -801,3 +801,63 @@ def test_values_that_are_called_like_a_table_are_no_keys_of_it() -> None:
     assert not world.actions["post_hooks"].refers
     good = call("post_hooks", email="ada@example.com", events=["email.sent"], topic="news")
     assert world.play([good]).outcomes[0].error is None
+
+
+TEXT = {"type": "string"}
+
+
+def test_a_field_that_a_request_spells_otherwise_is_the_same_field() -> None:
+    user = {"type": "object", "properties": {"sid": TEXT, "friendly_name": TEXT}}
+    paths = records("users", user, ids="Sid")
+    sent = {"type": "object", "required": ["FriendlyName"], "properties": {"FriendlyName": TEXT}}
+    paths["/users"]["post"]["requestBody"] = paths["/users/{Sid}"]["put"]["requestBody"] = of_kind(sent)
+    world = MockWorld(document(paths), "it")
+    assert list(world.tables["users"].fields) == ["sid", "friendly_name"]
+    assert list(world.tools["put_users_sid"].properties) == ["Sid", "FriendlyName"]
+    sid = next(iter(world.first["users"]))
+    calls = [call("put_users_sid", Sid=sid, FriendlyName="Ada"), call("get_users_sid", Sid=sid)]
+    assert [one.result["friendly_name"] for one in world.play(calls).outcomes] == ["Ada", "Ada"]
+
+
+def test_a_default_may_be_given_or_left_out() -> None:
+    done = {"type": "boolean", "default": False}
+    line = {"type": "object", "required": ["title"], "properties": {"title": TEXT, "done": done}}
+    lines = {"type": "array", "items": line}
+    sent = {"name": TEXT, "color": {**TEXT, "default": "red"}, "lines": lines}
+    paths = records("lists", {"type": "object", "properties": {"id": TEXT, "name": TEXT, "lines": lines}})
+    paths["/lists"]["post"]["requestBody"] = of_kind(
+        {"type": "object", "required": ["name"], "properties": sent}
+    )
+    world = MockWorld(document(paths), "it")
+    ends = [
+        world.play([call("post_lists", name="x", lines=[{"title": "y", **inner}], **outer)]).state
+        for inner in ({}, {"done": False}, {"done": True})
+        for outer in ({}, {"color": "red"}, {"color": "blue"})
+    ]
+    assert ends[0] == ends[1] == ends[3] == ends[4]
+    assert all(ends[0] != ends[other] for other in (2, 5, 6, 7, 8))
+
+
+def test_a_path_in_the_singular_is_no_second_table() -> None:
+    table = {"type": "object", "properties": {"id": {"type": "integer"}, "title": {"type": "string"}}}
+    sent = of_kind({"type": "object", "properties": {"path": {"type": "string"}}})
+    rows = answers({"type": "object", "properties": {"rows": {"type": "integer"}}})
+    paths = {
+        "/import/table/{id}": {"parameters": [in_path("id")], "post": {"requestBody": sent, **rows}},
+        **records("tables", table),
+        "/table/{id}/": {"parameters": [in_path("id")], "patch": {"requestBody": of_kind(table)}},
+    }
+    world = MockWorld(document(paths), "it")
+    assert {*world.tables} == {"tables"}
+    assert "path" not in world.tables["tables"].fields
+    assert world.left_out["post_import_table_id"] == "what it does to a record is not said"
+    key = int(next(iter(world.first["tables"])))
+    calls = [call("patch_table_id", id=key, title="new"), call("get_tables_id", id=key)]
+    assert world.play(calls).outcomes[1].result["title"] == "new"
+
+
+def test_a_summary_of_several_lines_is_its_first_sentence() -> None:
+    paths = records("tables", ORDER)
+    paths["/tables"]["get"]["summary"] = "[api v2] Get all tables\n\nReturn an empty array if there are none"
+    world = MockWorld(document(paths), "it")
+    assert world.tools["get_tables"].description == "Get all tables"

@@ -356,6 +356,48 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         assert ObservedWorld(world, [call("take")]).unseen == {}, "questions are about it"
 
 
+def test_what_a_library_holds_by_many_paths_is_named_and_not_read_for_ever(tmp_path: Path) -> None:
+    text = """
+        from types import SimpleNamespace
+        names = []
+        books = SimpleNamespace()
+        for _ in range(25):
+            books = SimpleNamespace(one=books, other=books)
+        del _
+        def add(name: str) -> int:
+            "Add a name."
+            names.append(name)
+            return len(names)
+    """
+    with closing(world_of(tmp_path, text)) as world:
+        assert world.unseen == {"books": "types.SimpleNamespace"}
+        assert world.play([call("add", name="x")]).state == {"names": ["x"], "books": "<SimpleNamespace>"}
+
+
+def test_the_tools_of_a_server_are_those_that_it_knows_and_it_is_no_state(tmp_path: Path) -> None:
+    pytest.importorskip("mcp", reason="the package mcp is not installed: pip install 'genenv[mcp]'")
+    text = """
+        from mcp.server.mcpserver import MCPServer
+        server = MCPServer("crm")
+        leads: list[str] = []
+        @server.tool()
+        def add_lead(name: str) -> int:
+            "Add a lead."
+            leads.append(name)
+            return len(leads)
+        @server.resource("crm://leads")
+        def stats() -> str:
+            "How many leads there are."
+            return str(len(leads))
+        def reset() -> None:
+            "Forget all leads."
+            leads.clear()
+    """
+    with closing(world_of(tmp_path, text)) as world:
+        assert {name: one.description for name, one in world.tools.items()} == {"add_lead": "Add a lead."}
+        assert world.play([call("add_lead", name="Ada")]).state == {"leads": ["Ada"]}
+
+
 def test_one_odd_value_or_annotation_spoils_nothing_else(tmp_path: Path) -> None:
     text = """
         import sqlite3

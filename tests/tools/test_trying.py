@@ -163,11 +163,16 @@ class Polite:
         """Fail."""
         raise ValueError(door)
 
+    def guest(self, name: str) -> str:
+        """Show a guest."""
+        return f"No guest is called {name!r}."
+
 
 def test_an_answer_that_says_nothing_is_no_evidence() -> None:
     graph = explored(Polite)
     assert dict(graph.recipes["member"].ways) == {"card": "members.#"}
-    assert set(graph.failures) == {"is_open", "fail"}
+    assert set(graph.failures) == {"is_open", "fail", "guest"}
+    assert graph.failures["guest"].startswith('whatever it is given, it answers "No guest is called')
     assert graph.failures["is_open"] == "whatever it is given, it answers true"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from itertools import islice
@@ -40,6 +40,8 @@ NAME_CREDIT = 0.2
 EXTRA_CALL_COST = 0.2
 MAX_PARTIAL = 0.95
 """Maximum credit of a rollout that is not right."""
+_OTHER_ARGUMENTS = 3
+"""Number of other arguments with which a lookup is tried: their results must not all be the task's."""
 _DRAWS = 20
 """Maximum number of tries per random call to draw a call that is not in the solution."""
 _NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?(?![\w])")
@@ -224,25 +226,29 @@ def _unread(
     Results that a later call of the solution uses are not required: the end state shows that they were found.
     Where nothing of a result stays the same from one time to the next, the same call has to be made.
     """
-    program = Program.model_validate(task.spec)
-    means = {use.call for step in program.calls for use in step.uses}
-    obtained = [outcome.result for outcome in outcomes if outcome.error is None]
-    good = [call for call, outcome in zip(calls, outcomes, strict=False) if outcome.error is None]
-    for number, (call, outcome) in enumerate(zip(calls_of(task.payload, "calls"), wanted, strict=True)):
-        if number in means or toolbox.graph.recipes[call.tool].writes:
-            continue
-        if toolbox.bundle.is_unsteady(call.tool):
-            is_obtained = any((one.tool, one.args) == (call.tool, call.args) for one in good)
-        else:
-            wants = _canonical(toolbox.bundle.found(call.tool, outcome.result))
-            is_obtained = any(_canonical(toolbox.bundle.found(call.tool, one)) == wants for one in obtained)
-        if not is_obtained:
-            return f"The result of {call.tool} was never obtained."
+    made = list(zip(calls, outcomes, strict=False))
+    asked = calls_of(task.payload, "calls")
+    for number in _lookups(toolbox, task):
+        if not _is_obtained(toolbox, asked[number], wanted[number], made):
+            return f"The result of {asked[number].tool} was never obtained."
     return None
 
 
-def _canonical(value: Json) -> str:
-    return json.dumps(value, sort_keys=True)
+def _lookups(toolbox: Toolbox, task: Task) -> list[int]:
+    """Return the calls that only read, and whose results no later call of the solution uses, by number."""
+    program = Program.model_validate(task.spec)
+    means = {use.call for step in program.calls for use in step.uses}
+    asked = enumerate(calls_of(task.payload, "calls"))
+    return [n for n, one in asked if n not in means and not toolbox.graph.recipes[one.tool].writes]
+
+
+def _is_obtained(toolbox: Toolbox, call: Call, wanted: Outcome, made: Iterable[tuple[Call, Outcome]]) -> bool:
+    """Return whether calls of any tools have given the result of one."""
+    good = [(one, outcome.result) for one, outcome in made if outcome.error is None]
+    if toolbox.bundle.is_unsteady(call.tool):
+        return any((one.tool, one.args) == (call.tool, call.args) for one, _ in good)
+    wants = toolbox.bundle.found(call.tool, wanted.result)
+    return any(is_equal(toolbox.bundle.found(call.tool, result), wants) for _, result in good)
 
 
 def _unsaid(answers: Sequence[Json], words: str) -> str | None:
@@ -277,6 +283,7 @@ def audit(toolbox: Toolbox, task: Task) -> Rejection | None:
     return (
         _plays_twice_alike(toolbox, task)
         or _needs_every_call(toolbox, task)
+        or _needs_every_lookup(toolbox, task)
         or misstated(toolbox, task)
         or _takes_no_words_for_deeds(toolbox, task)
     )
@@ -320,7 +327,7 @@ def _plays_twice_alike(toolbox: Toolbox, task: Task) -> Rejection | None:
 def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
     """Reject a task whose end state stays the same without one of its writing calls or list items.
 
-    Calls that only read are verified by `check` instead.
+    For calls that only read see `_needs_every_lookup`.
     """
     if not is_solvable(task):
         return None
@@ -333,6 +340,34 @@ def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
             played = toolbox.world.play([*before, *calls[:number], *fewer, *calls[number + 1 :]])
             if toolbox.comparable(played.state) == end:
                 return Rejection(RejectReason.TRIVIAL, f"Without {what} the end is the same.")
+    return None
+
+
+def _needs_every_lookup(toolbox: Toolbox, task: Task) -> Rejection | None:
+    """Reject a task with a lookup that `check` cannot verify.
+
+    Its result is that of another call of the solution, or that of the same tool with whatever arguments, as
+    where all of them find nothing.
+    """
+    if not is_solvable(task):
+        return None
+    before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
+    made = list(zip(calls, toolbox.world.play([*before, *calls]).outcomes[len(before) :], strict=True))
+    for number in _lookups(toolbox, task):
+        (call, outcome), others = made[number], [*made[:number], *made[number + 1 :]]
+        if _is_obtained(toolbox, call, outcome, others):
+            return Rejection(RejectReason.TRIVIAL, f"Another call gives the result of {call.tool}.")
+        if toolbox.bundle.is_unsteady(call.tool):
+            continue
+        tool, rng = toolbox.world.tools[call.tool], random.Random(f"{json.dumps(task.spec)} {number}")
+        drawn = (
+            Call(tool=call.tool, args={name: fresh(tool, name, rng) for name in call.args})
+            for _ in range(_OTHER_ARGUMENTS)
+        )
+        ways = [one for one in drawn if one.args != call.args]
+        played = [toolbox.world.play([*before, *calls[:number], one]).outcomes[-1] for one in ways]
+        if ways and all(_is_obtained(toolbox, call, outcome, [(call, one)]) for one in played):
+            return Rejection(RejectReason.TRIVIAL, f"Any arguments give the result of {call.tool}.")
     return None
 
 

@@ -40,6 +40,8 @@ _WORTH_SAYING = 0.01
 _SHOWN = 4
 """Maximum number of kinds of weights that a warning names."""
 _NUMBER = re.compile(r"\.\d+(?=\.)")
+_TAKEN: dict[tuple[type, type, str], bool] = {}
+"""Kinds of a configuration and of a module, and a name -> whether PEFT adapts the weight (`_is_taken`)."""
 
 
 def add_lora_adapter(causal: Any, name: str, config: PolicyConfig, wrapped: Any = None) -> Any:  # noqa: ANN401
@@ -178,7 +180,7 @@ def _resolved(causal: Any, targets: str) -> tuple[str | list[str], list[str]]:  
         stacked = [name for name in names if any(one.endswith(f".{name}") for one in raw)]
         return [name for name in names if name not in stacked], stacked
     first = {weight.kind: weight for weight in reversed(weights) if weight.is_layer or weight.is_stacked}
-    taken = {kind for kind, weight in first.items() if _is_taken(causal.config, weight)}
+    taken = {kind for kind, weight in first.items() if _is_taken_once(causal.config, weight)}
     layers = [weight.path for weight in weights if weight.is_layer and weight.kind in taken]
     stacked = sorted(kind for kind in taken if not first[kind].is_layer)
     if not taken:
@@ -187,6 +189,14 @@ def _resolved(causal: Any, targets: str) -> tuple[str | list[str], list[str]]:  
             f"{type(causal).__name__}; use policy.tuning = 'full'"
         )
     return layers, stacked
+
+
+def _is_taken_once(config: Any, weight: _Weight) -> bool:  # noqa: ANN401
+    """Return `_is_taken`, which is tried once for the weights of a name in a kind of model."""
+    key = type(config), type(weight.module), _NUMBER.sub(".*", weight.name)
+    if key not in _TAKEN:
+        _TAKEN[key] = _is_taken(config, weight)
+    return _TAKEN[key]
 
 
 def _is_taken(config: Any, weight: _Weight) -> bool:  # noqa: ANN401

@@ -36,7 +36,8 @@ _ADVICE: Mapping[str, str] = {
     RejectReason.DUPLICATE: "few different calls succeed: let the tools begin with more records",
     RejectReason.TRIVIAL: "calls change nothing, and find nothing that one could ask for: let tools keep "
     "what they change, and return what they find",
-    RejectReason.EXECUTION: "calls fail, or succeed too seldom: begin with records on which they succeed",
+    RejectReason.EXECUTION: "no calls were found that succeed one after the other and answer what could be "
+    "asked for: begin with records on which they succeed, and return what they find",
     RejectReason.ORACLE_FAILS: "calls fail when they are repeated: let tools do the same each time",
     RejectReason.CHECKS_DISAGREE: "calls do not end in the same state twice: leave clocks and chance out of "
     "the tools, or list what differs as volatile in bundle.toml",

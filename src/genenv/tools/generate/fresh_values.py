@@ -79,6 +79,9 @@ _FILES = re.compile(r"\b(?:files?|director(?:y|ies)|folders?)\b", re.IGNORECASE)
 _TIME = re.compile(r"(\d{4}-\d{2}-\d{2})?T?(\d{2}:\d{2}(:\d{2})?)?")
 _ANY_DIGITS = re.compile(r"\\d[+*]")
 """An unbounded run of digits in a pattern; three digits are drawn for it."""
+_DIGITS = re.compile(r"\b([1-9]|1\d)(?: (?:or|to|and) ([1-9]|1\d))?[- ]digits?\b", re.IGNORECASE)
+"""The length of a number in a description, as in `10 or 13 digits`."""
+_ISBN = 13
 _RANGE = re.compile(r"(?<![\d.-])(-?\d+)\s*(?:to|and|through|-|–|\.{2,3})\s*(-?\d+)(?!\d|[.-]\d)")
 """The bounds of a number in a description, as in `from 1 to 10` and `0..5`."""
 _TEXT_ENDINGS = ("txt", "md")
@@ -175,9 +178,19 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
             elif _GIDS.search(told) and not schema.keys() & _SHAPES:
                 return f"{words_of(name)[-1:][0][:1].upper()}-{rng.randrange(100, 1000)}"
             endings = _ENDING.findall(told) or list(_TEXT_ENDINGS)
+            if (digits := _DIGITS.search(told)) and not schema.keys() & _SHAPES:
+                return _digits(int(rng.choice([one for one in digits.groups() if one])), name, rng)
             likely = None if schema.keys() & _SHAPES else _likely(words_of(name), words_of(tool.name), rng)
             about = {"file"} if _FILES.search(tool.description) else set[str]()
             return likely or _string(schema, name, rng, about.union(words_of(tool.name)), endings)
+
+
+def _digits(count: int, name: str, rng: random.Random) -> str:
+    """Return a number in digits; one of a book has its check digit (ISO 2108)."""
+    if count == _ISBN and "isbn" in words_of(name):
+        drawn = [9, 7, 8, *(rng.randrange(10) for _ in range(_ISBN - 4))]
+        return "".join(map(str, [*drawn, -sum(drawn[::2] + 3 * drawn[1::2]) % 10]))
+    return str(rng.randrange(10 ** (count - 1), 10**count))
 
 
 _NO_VALUES = frozenset({"null", "none", "nil", "true", "false", "undefined"})

@@ -259,7 +259,8 @@ def _explored(
     explorer = Explorer(observed(bounded, (), begins), random.Random(f"{wanted.seed} probing"))
     until = budget.seconds + _EXPLORING_S
     explorer.is_late = lambda: budget.is_spent(_EXPLORING) or budget.seconds > until
-    with staged(reporter, "trying the tools", items=len(world.tools), unit="tools"):
+    again = " again, opened in another way" if before is not None else ""
+    with staged(reporter, f"trying the tools{again}", items=len(world.tools), unit="tools"):
         return explorer, replace(explorer.explore(other=before), begins_with=begins)
 
 

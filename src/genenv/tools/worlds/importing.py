@@ -25,8 +25,8 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from genenv.tools.worlds.in_process import closure_of, decorated, needed_by
-from genenv.tools.worlds.jsonable import TOOLS_MODULE, is_code
+from genenv.tools.worlds.in_process import closure_of, decorated, needed_by, registers
+from genenv.tools.worlds.jsonable import OF_SQLALCHEMY, TOOLS_MODULE, is_code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,8 @@ def state_of_module(module: ModuleType, prefix: str) -> list[tuple[str, object]]
         if name in tools or name.startswith("__") or type(value).__module__ in ("__future__", "typing"):
             continue
         if not is_code(value):
-            found.append((f"{prefix}{name}", value))
+            if not registers(value, module):
+                found.append((f"{prefix}{name}", value))
         elif isinstance(value, type) and value.__module__ == module.__name__:
             found += [(f"{prefix}{name}.{key}", one) for key, one in _class_attributes(value)]
         elif isinstance(value, FunctionType) and value.__module__ == module.__name__:
@@ -246,7 +247,7 @@ def _class_attributes(made: type[object]) -> list[tuple[str, object]]:
     return [
         (name, value)
         for name, value in vars(made).items()
-        if not name.startswith(("__", "_abc_"))
+        if not name.startswith(("__", "_abc_", OF_SQLALCHEMY))
         and not is_code(value)
         and not hasattr(cast(object, type(value)), "__get__")  # properties, slots
     ]

@@ -12,9 +12,10 @@ import functools
 import importlib
 import inspect
 import json
+import sys
 import typing
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Sized
 from types import FunctionType, MappingProxyType, ModuleType, UnionType
 from typing import Any, NotRequired, Required, cast
 
@@ -32,7 +33,7 @@ from genenv.tools.worlds.base import (
     Step,
     Tool,
 )
-from genenv.tools.worlds.jsonable import result_of
+from genenv.tools.worlds.jsonable import OWN_MODULES, result_of
 from genenv.types import Json, JsonObject
 
 
@@ -289,10 +290,65 @@ def decorated(module: ModuleType) -> dict[str, Decorated]:
         function = _function_inside(value, name, module.__name__)
         if function is not None:
             found[variable] = Decorated(name, function, str(value.description))
+    for variable, value in list(vars(module).items()):
+        found |= {f"{variable}.{one.name}": one for one in _registered(value, module)}
     return found
 
 
-_MOST_LOOKED_AT = 500
+def registers(value: object, module: ModuleType) -> bool:
+    """Whether an object of an installed package holds functions or classes of a module, as servers do.
+
+    It is code then, not state. What can be counted is never such a registry.
+    """
+    return bool(_looked_up(value, module)[0])
+
+
+def _registered(value: object, module: ModuleType) -> Sequence[Decorated]:
+    """The tools that an object of an installed package knows: `@mcp.tool()` leaves the function as it is."""
+    return _looked_up(value, module)[1]
+
+
+_REGISTRIES: dict[int, tuple[object, bool, Sequence[Decorated]]] = {}
+
+
+def _looked_up(value: object, module: ModuleType) -> tuple[bool, Sequence[Decorated]]:
+    """Whether an object is a registry, and its tools; looked at once, after the module is imported."""
+    package = type(value).__module__.partition(".")[0]
+    if isinstance(value, type | ModuleType | Sized) or inspect.isroutine(value):
+        return False, ()
+    if package in ("builtins", *sys.stdlib_module_names) or type(value).__module__ in OWN_MODULES:
+        return False, ()
+    if id(value) not in _REGISTRIES:
+        is_one, tools = False, list[Decorated]()
+        for one in _inside(value, _MOST_REGISTERED):
+            if isinstance(one, FunctionType | type) and one.__module__ == module.__name__:
+                is_one = is_one or vars(module).get(one.__name__) is one
+            if "tool" in type(one).__name__.lower():
+                with contextlib.suppress(Exception):
+                    name, about = cast(Any, one).name, cast(Any, one).description
+                    function = _function_inside(one, name, module.__name__)
+                    if isinstance(name, str) and isinstance(about, str) and function is not None:
+                        tools.append(Decorated(name, function, about))
+        _REGISTRIES[id(value)] = value, is_one, tools
+    return _REGISTRIES[id(value)][1:]
+
+
+_MOST_LOOKED_AT, _MOST_REGISTERED = 500, 5000
+
+
+def _inside(holder: object, most: int) -> Iterator[object]:
+    """Yield what an object refers to, and what that refers to, the nearest first; no more of classes."""
+    waiting, seen = deque([holder]), {id(holder)}
+    while waiting and len(seen) < most:
+        value = waiting.popleft()
+        yield value
+        if isinstance(value, type | ModuleType):
+            continue
+        with contextlib.suppress(Exception):
+            for inner in _held_by(value):
+                if id(inner) not in seen:
+                    seen.add(id(inner))
+                    waiting.append(inner)
 
 
 def _function_inside(holder: object, name: str, module: str) -> Callable[..., object] | None:

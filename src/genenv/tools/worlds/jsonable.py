@@ -57,6 +57,8 @@ _CODE = (
     functools.partial,
     type(functools.lru_cache(str)),
 )
+OF_SQLALCHEMY = "_sa_"
+"""How names begin under which SQLAlchemy keeps its books in mapped classes and their objects."""
 Row = tuple[object, ...]
 OWN_MODULES: set[str] = {TOOLS_MODULE}
 """Names of a user's own modules: an object of their classes is state also if it can be called."""
@@ -166,6 +168,13 @@ class _Result:
         raise NotJson(f"{'bytes' if named in ('bytes', 'bytearray') else 'a ' + named}, which is no JSON")
 
 
+class _TooLarge(Exception):
+    """An object of a library holds too many containers, or the same ones by too many paths."""
+
+
+_MOST_CONTAINERS = 100_000
+
+
 class States(_Result):
     """Converts values of a state to JSON, so that equal states are equal as JSON.
 
@@ -180,6 +189,8 @@ class States(_Result):
         self._name = ""
         self._shown: list[sqlite3.Connection] = []
         self._inside: list[object] = []
+        self._left: int | None = None
+        """How many more containers an object of a library may hold, inside one."""
 
     def read(self, name: str, value: object) -> Any:  # noqa: ANN401 - JSON
         """One value of the state.
@@ -198,20 +209,28 @@ class States(_Result):
         """See `_Result`; what holds itself is cut there, what cannot be read is known by its type."""
         if any(one is value for one in self._inside):
             return "(itself)"
+        if self._left is not None:
+            self._left -= 1
+            if self._left < 0:
+                raise _TooLarge
         self._inside.append(value)
         try:
             found = super().container(value, depth)
             if isinstance(value, dict | list | set | deque) and (own := attributes(cast(object, value))):
                 return {"items": found, **{name: self.json(one, depth) for name, one in own.items()}}
             return found
-        except (NotJson, MemoryError):
+        except (NotJson, MemoryError, _TooLarge):
             raise
         except Exception:  # noqa: BLE001 - whatever a class of somebody's does
-            kind = type(cast(object, value))
-            self.unseen[self._name] = f"{kind.__module__}.{kind.__qualname__}"
-            return f"<{kind.__qualname__}>"
+            return self._unread(cast(object, value))
         finally:
             self._inside.pop()
+
+    def _unread(self, value: object) -> str:
+        """A value that cannot be read, which is noted."""
+        kind = type(value)
+        self.unseen[self._name] = f"{kind.__module__}.{kind.__qualname__}"
+        return f"<{kind.__qualname__}>"
 
     def number(self, value: float) -> float | str:
         """See `_Result`."""
@@ -233,7 +252,15 @@ class States(_Result):
             return tables_of(connection)
         if is_code(value):
             return f"<{getattr(value, '__qualname__', type(value).__qualname__)}>"
-        return self._object(value, depth)
+        if self._left is not None or type(value).__module__ in OWN_MODULES:
+            return self._object(value, depth)
+        self._left = _MOST_CONTAINERS
+        try:
+            return self._object(value, depth)
+        except (_TooLarge, NotJson):
+            return self._unread(value)
+        finally:
+            self._left = None
 
     def _object(self, value: object, depth: int) -> Any:  # noqa: ANN401 - JSON
         """An object: its attributes, where nothing else makes it up, else all that a pickle would have."""
@@ -295,7 +322,7 @@ def attributes(value: object) -> dict[str, object]:
         for name in (slots,) if isinstance(slots, str) else slots:
             if name not in ("__dict__", "__weakref__") and hasattr(value, name):
                 found[name] = getattr(value, name)
-    return found
+    return {name: one for name, one in found.items() if not name.startswith(OF_SQLALCHEMY)}
 
 
 def tables_of(

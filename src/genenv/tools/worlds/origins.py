@@ -212,8 +212,14 @@ class PythonOrigin(ToolOrigin):
                     *error.asked,
                     *([f"{module[1].split('.')[0]}.py", module[1].split(".")[0]] if module else []),
                 ]
-                if not _brought(wanted, self._beside, files):
-                    raise
+                if _brought(wanted, self._beside, files):
+                    continue
+                if module and (above := _above(file, module[1].partition(".")[0])):
+                    raise NotStarted(
+                        f"{error}; it is in {above}: name that folder with --files",
+                        error.asked,
+                    ) from error
+                raise
             else:
                 return source
         raise UsageError(
@@ -223,6 +229,15 @@ class PythonOrigin(ToolOrigin):
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
         """See `ToolOrigin`. Copies the files that tools tried to read when they were called."""
         return source if _brought(world.asked, self._beside, files) else None
+
+
+_MOST_ABOVE = 4
+
+
+def _above(file: Path, module: str) -> Path | None:
+    """Return the nearest folder above a file's own that holds a module, or None."""
+    above = file.resolve().parent.parents[:_MOST_ABOVE]
+    return next((one for one in above if (one / module).is_dir() or (one / f"{module}.py").is_file()), None)
 
 
 class CodeOrigin(PythonOrigin):

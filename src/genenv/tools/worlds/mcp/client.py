@@ -13,6 +13,7 @@ import signal
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -438,6 +439,9 @@ def client_class() -> type[Client]:
     try:
         from mcp import Client
     except ImportError as error:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            there = f"{metadata.version('mcp')} is installed, without the class Client"
+            raise UsageError(f"MCP servers need mcp 2.3 or newer, and {there}: pip install -U mcp") from error
         raise UsageError("MCP servers need the package mcp: pip install 'genenv[mcp]'") from error
     logger = logging.getLogger("mcp")
     if not logger.handlers:  # else it would print errors of servers

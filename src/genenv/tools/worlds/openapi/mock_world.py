@@ -73,7 +73,8 @@ class Parameters:
         """What each argument sets: a parameter, or a field of a record."""
         for one in (*self._listed(), *fields):
             place = one.place or singular(table.word)
-            self.arguments[argument_name(one.name, self.arguments, place)] = one
+            name = one.name if one.place else action.spelled.get(one.name, one.name)
+            self.arguments[argument_name(name, self.arguments, place)] = one
         queried = [name for name, one in self.arguments.items() if one.place == "query"]
         self.idle = [name for name in queried if not self._is_of_use(self.arguments[name])]
         """Required arguments without an effect on the tables."""
@@ -93,8 +94,18 @@ class Parameters:
         path, others = dict[str, Json](), dict[str, Json]()
         for name in [name for name in args if name not in self.idle]:
             one = self.arguments[name]
-            (path if one.place == "path" else others)[one.name] = args[name]
+            (path if one.place == "path" else others)[one.name] = _completed(one.schema, args[name])
         return path, others
+
+    @cached_property
+    def defaults(self) -> dict[str, Json]:
+        """The values of a new record's fields that a request leaves out, where the document states them."""
+        links = {**self._table.links, **self._action.refers, self._table.key: ""}
+        return {
+            name: cast(Json, one.schema["default"])
+            for name, one in self._action.sent.items()
+            if "default" in one.schema and name not in links
+        }
 
     def _listed(self) -> Iterator[Parameter]:
         """Yield parameters of the path and the query. An untyped id gets the type of the key field."""
@@ -133,7 +144,7 @@ class Parameters:
         optional = [name for name, one in asked.items() if name not in kept and not _is_free(one.schema)]
         optional.sort(key=lambda name: self._rank(name, asked[name].schema))
         kept += optional[: 0 if action.does is Does.DELETE else _MOST_OPTIONAL]
-        self.unused = [name for name in asked if name not in kept]
+        self.unused = [action.spelled.get(name, name) for name in asked if name not in kept]
         varied = {name: self._varied(name, one.schema) for name, one in asked.items() if name in kept}
         return {name: _telling(_brief(schema)) for name, schema in varied.items()}
 
@@ -196,6 +207,18 @@ def _core(schema: dict[str, Any]) -> dict[str, Any]:
         required = required_of(schema)
         return schema | {"properties": {name: _core(properties[name]) for name in required}}
     return schema | {"items": _core(schema["items"])} if "items" in schema else schema
+
+
+def _completed(schema: Mapping[str, Any], value: Json) -> Json:
+    """Return a value with the defaults of inner fields that it leaves out."""
+    if isinstance(value, list):
+        return [_completed(items_of(schema), one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    inner = properties_of(schema)
+    whole: dict[str, Json] = {name: _completed(inner.get(name, {}), one) for name, one in value.items()}
+    defaults = {name: one["default"] for name, one in inner.items() if "default" in one}
+    return {**defaults, **whole}
 
 
 def _telling(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -438,7 +461,8 @@ class MockSession:
             owned = [one for one in rows.values() if _belongs(one, owner)]
             return teller.told([one for one in owned if all(_fits(table, one, *arg) for arg in args.items())])
         if action.does is Does.CREATE:
-            return teller.told(self._created(table, {**args, **owner}, action.refers))
+            defaults = self._world.parameters[action.operation.name].defaults
+            return teller.told(self._created(table, {**args, **owner}, action.refers, defaults))
         key = path[action.key] if action.key in path else args.pop(cast(str, action.key))
         record = rows.get(str(key))
         if record is None or not _belongs(record, owner):
@@ -475,7 +499,9 @@ class MockSession:
                 raise _Refused(f"There is no {_one(self._tables[above])} {path[parameter]}.")
         return {name: path[parameter] for parameter, name in action.parents.items()}
 
-    def _created(self, table: Table, args: Record, refers: Mapping[str, str]) -> Record:
+    def _created(
+        self, table: Table, args: Record, refers: Mapping[str, str], defaults: Mapping[str, Json]
+    ) -> Record:
         self._referred({**refers, **table.links}, args)
         rows = self._rows[table.name]
         key = args.get(table.key)
@@ -488,6 +514,7 @@ class MockSession:
         if str(key) in rows:
             raise _Refused(f"There is a {_one(table)} {key} already.")
         record = {table.key: key, **{name: value for name, value in args.items() if name != table.key}}
+        record |= {name: value for name, value in defaults.items() if name not in record}
         for name in table.fields:
             if name not in record and (value := self._given_by_server(table, name)) is not None:
                 record[name] = value

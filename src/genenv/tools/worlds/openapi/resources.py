@@ -8,8 +8,8 @@ an action on a record. An operation that does not fit these conventions is left 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -22,6 +22,7 @@ from genenv.tools.worlds.openapi.shapes import (
     OF_A_REFERENCE,
     OF_THE_PROTOCOL,
     Answer,
+    Field,
     Fields,
     answer_of,
     fields_of,
@@ -101,6 +102,10 @@ class Table:
         """All fields that hold keys of tables, with the tables."""
         return {**self.refers, **self.parents}
 
+    def named_alike(self, fields: Fields) -> dict[str, Field]:
+        """Return fields by the table's names: `FriendlyName` of a request is `friendly_name` here."""
+        return _named_alike(fields, self.fields)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
@@ -118,7 +123,9 @@ class Action:
     part: str = ""
     """For `READ_PART` and `SET_PART`, the field of the record."""
     sent: Fields = field(default_factory=dict[str, Any])
-    """Fields of the request body."""
+    """Fields of the request body, by the table's names."""
+    spelled: Mapping[str, str] = field(default_factory=dict[str, str])
+    """For each of them, the name in the request body."""
     refers: Mapping[str, str] = field(default_factory=dict[str, str])
     """Fields of the request body that hold keys of a table, or lists of them, with that table."""
     answer: Answer | None = None
@@ -153,7 +160,7 @@ class Resources:
             self._assign(some)
         own: dict[str, list[tuple[Operation, _Place]]] = {name: [] for name in self._names.values()}
         for one in usable:
-            if place := self._places.get(one.name):
+            if (place := self._places.get(one.name)) and not self._is_sent_elsewhere(one, place):
                 own[self._names[place[0]]].append((one, place))
         for name in own:
             self.tables[name] = self._table(name, own[name])
@@ -217,11 +224,15 @@ class Resources:
                 answer = self._answer(one, place[0][-1], listing=one.method == "get")
                 shown = answer.fields if answer is not None and one.method in ("get", "post") else ()
                 self._shown.setdefault(place[0], set()).update(map(plain, shown))
-        for stem, shown in self._shown.items():
+        several = {one_of(stem[-1]) for stem in self._shown if _is_several(stem[-1])}
+        single = {stem for stem in self._shown if stem[-1] in several}  # `/table/{id}` of `/tables`
+        for stem, shown in sorted(self._shown.items(), key=lambda pair: pair[0] in single):
             if stem in self._names:
                 continue
             same_word = [name for other, name in self._names.items() if other[-1] == stem[-1]]
             known = next((name for name in same_word if _same(shown, self._known_fields(name))), None)
+            if stem in single:
+                known = next(name for one, name in self._names.items() if one_of(one[-1]) == stem[-1])
             words = [one for one in stem if one != "{}"]
             ways = ("_".join(words[-n:]) for n in range(1, len(words) + 1))
             taken = {*self._names.values()}
@@ -231,8 +242,13 @@ class Resources:
         listing = listing and not is_blank(operation.segments[-1])
         return answer_of(operation.result, word, self._references, listing=listing)
 
-    def _sent(self, operation: Operation, word: str) -> dict[str, Any]:
+    def _sent(self, operation: Operation, word: str) -> dict[str, Field]:
         return fields_of(operation.body, word, self._references)
+
+    def _is_sent_elsewhere(self, operation: Operation, place: _Place) -> bool:
+        """Whether something is posted to a record at another path than the table's: `/import/table/{id}`."""
+        words = [stem[-1] for stem, name in self._names.items() if name == self._names[place[0]]]
+        return operation.method == "post" and bool(place[1]) and place[0][-1] != words[0]
 
     # tables
 
@@ -244,11 +260,12 @@ class Resources:
         ordered = sorted(own, key=lambda p: (len(p[1][0]), 2 * (p[0].method != "get") or not p[1][1]))
         for one, _ in ordered:
             answer = self._answer(one, word, listing=one.method == "get")
-            for field_name, shown in answer.fields.items() if answer else ():
+            for field_name, shown in _named_alike(answer.fields, fields).items() if answer else ():
                 fields.setdefault(field_name, shown.schema)
                 required |= {field_name} if shown.required else set()
-        bodies = [(one, self._sent(one, word)) for one, _ in own if one.method in ("post", "put", "patch")]
-        for _, sent in bodies:
+        bodies: list[tuple[Operation, dict[str, Field]]] = []
+        for one in [one for one, _ in own if one.method in ("post", "put", "patch")]:
+            bodies.append((one, sent := _named_alike(self._sent(one, word), fields)))
             fields |= {name: one.schema for name, one in sent.items() if name not in fields}
         fields = {one: inner for one, inner in fields.items() if one not in OF_THE_PROTOCOL}
         asked = [
@@ -369,6 +386,9 @@ class Resources:
         above = {one: (one, parent) for one, parent, _ in self._above(operation, named) if (one,) != named}
         word = operation.segments[-1] if does is Does.READ_PART else table.word
         listing = does in (Does.LIST, Does.READ_PART)
+        body, answer = self._sent(operation, word), more.get("answer")
+        answer = answer or self._answer(operation, word, listing=listing)
+        sent = table.named_alike(body)
         return Action(
             operation=operation,
             does=does,
@@ -377,9 +397,10 @@ class Resources:
             parents={one: self._link(table, *owner) for one, owner in above.items()},
             above=above,
             part=more.get("part", ""),
-            sent=(sent := self._sent(operation, word)),
+            sent=sent,
+            spelled=dict(zip(sent, body, strict=True)),
             refers=self._refers(table, sent),
-            answer=more.get("answer") or self._answer(operation, word, listing=listing),
+            answer=replace(answer, fields=table.named_alike(answer.fields)) if answer is not None else None,
         )
 
     def _on_place(self, operation: Operation, place: _Place) -> Action:
@@ -392,6 +413,7 @@ class Resources:
         stems = [stem for stem, name in self._names.items() if name == table.name]
         takes = does is Does.DELETE and any(len(stem) < len(place[0]) for stem in stems)
         for is_wrong, why in (
+            (self._is_sent_elsewhere(operation, place), "what it does to a record is not said"),
             (method == "delete" and not is_record, "it deletes all records at once"),
             (not lists, f"GET {operation.path} lists no records"),
             (links, "it links records that are there, which mock tables do not hold"),
@@ -415,6 +437,16 @@ class Resources:
             fields = self.tables[self._names[place[0]]].fields
             part = next((one for one in fields if plain(one) == plain(last)), part)
         return self._made(operation, does, place, part=part)
+
+
+def _named_alike(fields: Fields, known: Collection[str]) -> dict[str, Field]:
+    """Return fields under the known names that differ from their own only in case and separators."""
+    names = {plain(one): one for one in reversed(list(known))}
+    found: dict[str, Field] = {}
+    for name, one in fields.items():
+        own = name if name in known else names.get(plain(name), name)
+        found[name if own in found or (own != name and own in fields) else own] = one
+    return found
 
 
 class _NoAction(Exception):
