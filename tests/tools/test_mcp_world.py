@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -250,6 +251,9 @@ def test_without_the_package_one_sentence_says_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(UsageError, match=r"need the package mcp: pip install 'genenv\[mcp\]'"):
+        McpWorld(tmp_path, McpSource(command=bare("honest")))
+    monkeypatch.setitem(sys.modules, "mcp", ModuleType("mcp"))
+    with pytest.raises(UsageError, match=r"need mcp 2.3 or newer, and [\d.]+ is installed"):
         McpWorld(tmp_path, McpSource(command=bare("honest")))
 
 

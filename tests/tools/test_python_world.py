@@ -374,6 +374,36 @@ def test_what_a_library_holds_by_many_paths_is_named_and_not_read_for_ever(tmp_p
         assert world.play([call("add", name="x")]).state == {"names": ["x"], "books": "<SimpleNamespace>"}
 
 
+@pytest.mark.parametrize("place", ["sqlite://", "sqlite:///./shop.db"])
+def test_rows_of_sqlalchemy_are_state_and_its_books_are_not(tmp_path: Path, place: str) -> None:
+    pytest.importorskip("sqlalchemy", reason="the package sqlalchemy is not installed")
+    text = f"""
+        from sqlalchemy import create_engine
+        from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
+        engine = create_engine("{place}")
+        class Base(DeclarativeBase):
+            pass
+        class Item(Base):
+            __tablename__ = "items"
+            name: Mapped[str] = mapped_column(primary_key=True)
+        Base.metadata.create_all(engine)
+        Session = sessionmaker(bind=engine)
+        def add(name: str) -> int:
+            "Add an item."
+            with Session() as session:
+                session.add(Item(name=name))
+                session.commit()
+                return session.query(Item).count()
+    """
+    with closing(world_of(tmp_path, text)) as world:
+        assert not world.unseen
+        for _ in range(2):
+            played = world.play_uncached([call("add", name="lamp"), call("add", name="chair")])
+            assert [one.result for one in played.outcomes] == [1, 2]
+            rows = {"items": [{"name": "chair"}, {"name": "lamp"}]}
+            assert played.state == {"engine" if place == "sqlite://" else "shop": rows}
+
+
 def test_the_tools_of_a_server_are_those_that_it_knows_and_it_is_no_state(tmp_path: Path) -> None:
     pytest.importorskip("mcp", reason="the package mcp is not installed: pip install 'genenv[mcp]'")
     text = """

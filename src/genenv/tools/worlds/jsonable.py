@@ -10,6 +10,7 @@ A process sends the `difference` of two states of which a call changed a little:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import decimal
@@ -93,8 +94,22 @@ def is_code(value: object) -> bool:
     """
     if isinstance(value, _CODE):
         return True
+    if _is_of_sqlalchemy(value):  # a database in a file is state by itself
+        return not _is_in_memory(value)
     own = isinstance(value, sqlite3.Connection) or type(value).__module__ in OWN_MODULES
     return callable(value) and not own
+
+
+def _is_of_sqlalchemy(value: object) -> bool:
+    return type(value).__module__.partition(".")[0] == "sqlalchemy" and not isinstance(
+        value, list | dict | set
+    )
+
+
+def _is_in_memory(engine: Any) -> bool:  # noqa: ANN401 - SQLAlchemy has no part here
+    """Whether an object of SQLAlchemy is an engine of a database of SQLite in memory."""
+    url = getattr(engine, "url", None)
+    return url is not None and engine.dialect.name == "sqlite" and url.database in (None, "", ":memory:")
 
 
 class _Result:
@@ -252,6 +267,9 @@ class States(_Result):
             return tables_of(connection)
         if is_code(value):
             return f"<{getattr(value, '__qualname__', type(value).__qualname__)}>"
+        if _is_of_sqlalchemy(value):  # an engine of a database in memory
+            with contextlib.closing(cast(Any, value).raw_connection()) as connection:
+                return self.other(connection.driver_connection, depth)
         if self._left is not None or type(value).__module__ in OWN_MODULES:
             return self._object(value, depth)
         self._left = _MOST_CONTAINERS

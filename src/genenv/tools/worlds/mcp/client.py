@@ -438,11 +438,13 @@ def client_class() -> type[Client]:
     """
     try:
         from mcp import Client
-    except ImportError as error:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            there = f"{metadata.version('mcp')} is installed, without the class Client"
-            raise UsageError(f"MCP servers need mcp 2.3 or newer, and {there}: pip install -U mcp") from error
+    except ModuleNotFoundError as error:
         raise UsageError("MCP servers need the package mcp: pip install 'genenv[mcp]'") from error
+    except ImportError as error:  # an older version
+        there = metadata.version("mcp")
+        raise UsageError(
+            f"MCP servers need mcp 2.3 or newer, and {there} is installed: pip install -U mcp"
+        ) from error
     logger = logging.getLogger("mcp")
     if not logger.handlers:  # else it would print errors of servers
         logger.addHandler(logging.NullHandler())
