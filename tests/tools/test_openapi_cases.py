@@ -850,7 +850,9 @@ def test_a_path_in_the_singular_is_no_second_table() -> None:
     world = MockWorld(document(paths), "it")
     assert {*world.tables} == {"tables"}
     assert "path" not in world.tables["tables"].fields
-    assert world.left_out["post_import_table_id"] == "what it does to a record is not said"
+    assert world.left_out["post_import_table_id"].endswith(
+        "about no records that this document lists or names"
+    )
     key = int(next(iter(world.first["tables"])))
     calls = [call("patch_table_id", id=key, title="new"), call("get_tables_id", id=key)]
     assert world.play(calls).outcomes[1].result["title"] == "new"
@@ -858,6 +860,51 @@ def test_a_path_in_the_singular_is_no_second_table() -> None:
 
 def test_a_summary_of_several_lines_is_its_first_sentence() -> None:
     paths = records("tables", ORDER)
-    paths["/tables"]["get"]["summary"] = "[api v2] Get all tables\n\nReturn an empty array if there are none"
+    paths["/tables"]["get"]["summary"] = "[api v2] Get all\nTables\n\nReturn an empty array if there are none"
     world = MockWorld(document(paths), "it")
-    assert world.tools["get_tables"].description == "Get all tables"
+    assert world.tools["get_tables"].description == "Get all Tables"
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/user/{name}", {"name": TEXT, "bio": TEXT}),
+        ("/mail/user/{id}", {"id": TEXT, "subject": TEXT, "sender": TEXT}),
+    ],
+)
+def test_what_only_sounds_alike_is_a_table_of_its_own(path: str, answer: dict[str, Any]) -> None:
+    user = {"type": "object", "properties": {"id": TEXT, "email": TEXT, "phone": TEXT}}
+    blank = path.rpartition("{")[2][:-1]
+    one = {"parameters": [in_path(blank)], "get": answers({"type": "object", "properties": answer})}
+    world = MockWorld(document({**records("users", user), path: one}), "it")
+    assert len(world.tables) == 2
+    assert {*world.tables["users"].fields} == {"id", "email", "phone"}
+    assert len(world.tools) == 6
+
+
+def test_a_part_has_fields_of_its_own() -> None:
+    profile = {"type": "object", "properties": {"displayName": TEXT, "bio": TEXT}}
+    user = {"type": "object", "properties": {"id": TEXT, "display_name": TEXT, "profile": profile}}
+    part = {"get": answers(profile), "put": {"requestBody": of_kind(profile), **answers(profile)}}
+    paths = {**records("users", user), "/users/{id}/profile": {"parameters": [in_path("id")], **part}}
+    world = MockWorld(document(paths), "it")
+    key = next(iter(world.first["users"]))
+    named = next(name for name in world.tools if name.startswith("put") and "profile" in name)
+    played = world.play([call(named, id=key, displayName="Zed"), call("get_users_id", id=key)])
+    assert played.outcomes[1].result["display_name"] == world.first["users"][key]["display_name"]
+    assert played.outcomes[1].result["profile"]["displayName"] == "Zed"
+
+
+def test_a_change_of_a_part_of_a_record_sets_no_defaults() -> None:
+    settings = {"theme": TEXT, "notify": {"type": "boolean", "default": True}}
+    box = {"type": "object", "required": ["theme"], "properties": settings}
+    paths = records("users", {"type": "object", "properties": {"id": TEXT, "settings": box}})
+    paths["/users/{id}"]["patch"] = paths["/users/{id}"]["put"]
+    world = MockWorld(document(paths), "it")
+    key = next(iter(world.first["users"]))
+    changed, replaced = (
+        world.play([call(f"{method}_users_id", id=key, settings={"theme": "b"})]).state["users"][key]
+        for method in ("patch", "put")
+    )
+    assert changed["settings"] == {"theme": "b"}
+    assert replaced["settings"] == {"theme": "b", "notify": True}

@@ -163,9 +163,9 @@ class Polite:
         """Fail."""
         raise ValueError(door)
 
-    def guest(self, name: str) -> str:
+    def guest(self, nickname: str) -> str:
         """Show a guest."""
-        return f"No guest is called {name!r}."
+        return f"No guest is called {nickname!r}."
 
 
 def test_an_answer_that_says_nothing_is_no_evidence() -> None:

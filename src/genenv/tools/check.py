@@ -346,8 +346,8 @@ def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
 def _needs_every_lookup(toolbox: Toolbox, task: Task) -> Rejection | None:
     """Reject a task with a lookup that `check` cannot verify.
 
-    Its result is that of another call of the solution, or that of the same tool with whatever arguments, as
-    where all of them find nothing.
+    Its result is that of another call of the solution, or that of the same tool with made-up arguments, as
+    where these find nothing either.
     """
     if not is_solvable(task):
         return None
@@ -366,8 +366,8 @@ def _needs_every_lookup(toolbox: Toolbox, task: Task) -> Rejection | None:
         )
         ways = [one for one in drawn if one.args != call.args]
         played = [toolbox.world.play([*before, *calls[:number], one]).outcomes[-1] for one in ways]
-        if ways and all(_is_obtained(toolbox, call, outcome, [(call, one)]) for one in played):
-            return Rejection(RejectReason.TRIVIAL, f"Any arguments give the result of {call.tool}.")
+        if len(ways) > 1 and all(_is_obtained(toolbox, call, outcome, [(call, one)]) for one in played):
+            return Rejection(RejectReason.TRIVIAL, f"Made-up arguments give the result of {call.tool}.")
     return None
 
 

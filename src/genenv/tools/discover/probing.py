@@ -74,8 +74,7 @@ NOTHING = "it answers {}, and nothing that can be seen changed"
 
 
 _REFUSAL = re.compile(
-    r"\b(?:can ?not|can't|could ?n[o']t|does ?n[o']t|failed|invalid|must|no|not|unable|unknown)\b",
-    re.IGNORECASE,
+    r"\b(?:can ?not|\w+n['’]t|failed|invalid|must|no|not|nothing|unable|unknown)\b", re.IGNORECASE
 )
 """Words of an answer in prose that says why nothing was done."""
 
@@ -104,9 +103,7 @@ class _Tried:
     tells: bool
     """Whether answers tell arguments apart, other than by repeating them."""
     constant: bool
-    """Whether all answers are the same, whatever the arguments are."""
-    refused: bool
-    """Whether all answers are the same refusal in prose, which at most repeats the arguments."""
+    """Whether all answers are the same, or one refusal in prose that repeats the arguments."""
     together: bool
     """Whether calls succeed more often if their arguments come from one record."""
 
@@ -258,7 +255,7 @@ class Probe:
             way in self._named(slot) or (way == FRESH and told_values(*alone(self._tool, slot)))
             for slot, way in tried.ways.items()
         )
-        if tried.refused or (tried.constant and not any(known)):
+        if tried.constant and not any(known):
             self.said = f"whatever it is given, it answers {tried.good[0].text[:60]}"
             return None
         if free := [slot for slot, way in tried.ways.items() if way == FRESH and is_free(self._tool, slot)]:
@@ -380,16 +377,15 @@ class Probe:
         )
         differ = len({repr(args) for args, _ in good}) > 1
         forms = {_form(outcome, args) for args, outcome in good}
-        prose = [outcome.result for _, outcome in good if isinstance(outcome.result, str)]
-        refused = len(forms) == 1 and any(map(_REFUSAL.search, prose))
+        prose = all(isinstance(outcome.result, str) for _, outcome in good)
+        refused = prose and len(forms) == 1 and any(map(_REFUSAL.search, forms))
         return _Tried(
             ways=ways,
             rate=max(sum(together) / max(1, tries - avoided), sum(bound) / max(1, len(bound))),
             writes=writes,
             good=tuple(outcome for _, outcome in good),
             tells=not self._needed or len(forms) > 1,
-            constant=differ and not writes and len({outcome.text for _, outcome in good}) == 1,
-            refused=differ and not writes and refused,
+            constant=differ and not writes and (refused or len({outcome.text for _, outcome in good}) == 1),
             together=sum(together[::2]) * len(together[1::2]) > sum(together[1::2]) * len(together[::2]),
         )
 

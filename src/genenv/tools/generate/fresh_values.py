@@ -79,7 +79,11 @@ _FILES = re.compile(r"\b(?:files?|director(?:y|ies)|folders?)\b", re.IGNORECASE)
 _TIME = re.compile(r"(\d{4}-\d{2}-\d{2})?T?(\d{2}:\d{2}(:\d{2})?)?")
 _ANY_DIGITS = re.compile(r"\\d[+*]")
 """An unbounded run of digits in a pattern; three digits are drawn for it."""
-_DIGITS = re.compile(r"\b([1-9]|1\d)(?: (?:or|to|and) ([1-9]|1\d))?[- ]digits?\b", re.IGNORECASE)
+_DIGITS = re.compile(
+    r"(?<!at least )(?<!up to )(?<!last )(?<!first )(?<!and )"
+    r"\b([1-9]|1\d)(?: (?:or|to) ([1-9]|1\d))?[- ]digits?\b(?! years?\b)",
+    re.IGNORECASE,
+)
 """The length of a number in a description, as in `10 or 13 digits`."""
 _ISBN = 13
 _RANGE = re.compile(r"(?<![\d.-])(-?\d+)\s*(?:to|and|through|-|–|\.{2,3})\s*(-?\d+)(?!\d|[.-]\d)")

@@ -25,7 +25,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from genenv.tools.worlds.in_process import closure_of, decorated, needed_by, registers
+from genenv.tools.worlds.in_process import closure_of, decorated, needed_by, registered
 from genenv.tools.worlds.jsonable import OF_SQLALCHEMY, TOOLS_MODULE, is_code
 
 
@@ -232,7 +232,7 @@ def state_of_module(module: ModuleType, prefix: str) -> list[tuple[str, object]]
         if name in tools or name.startswith("__") or type(value).__module__ in ("__future__", "typing"):
             continue
         if not is_code(value):
-            if not registers(value, module):
+            if not registered(value, module):
                 found.append((f"{prefix}{name}", value))
         elif isinstance(value, type) and value.__module__ == module.__name__:
             found += [(f"{prefix}{name}.{key}", one) for key, one in _class_attributes(value)]

@@ -291,58 +291,51 @@ def decorated(module: ModuleType) -> dict[str, Decorated]:
         if function is not None:
             found[variable] = Decorated(name, function, str(value.description))
     for variable, value in list(vars(module).items()):
-        found |= {f"{variable}.{one.name}": one for one in _registered(value, module)}
+        found |= {f"{variable}.{one.name}": one for one in registered(value, module)}
     return found
 
 
-def registers(value: object, module: ModuleType) -> bool:
-    """Whether an object of an installed package holds functions or classes of a module, as servers do.
+_REGISTERED: dict[tuple[int, str], tuple[object, Sequence[Decorated]]] = {}
 
-    It is code then, not state. What can be counted is never such a registry.
+
+def registered(value: object, module: ModuleType) -> Sequence[Decorated]:
+    """The functions of a module that an object of an installed package knows as tools, as a server does.
+
+    `@mcp.tool()` of FastMCP leaves the function as it is. The object is code then, not state. It is looked at
+    once, after the module is imported; what can be counted is never such an object.
     """
-    return bool(_looked_up(value, module)[0])
-
-
-def _registered(value: object, module: ModuleType) -> Sequence[Decorated]:
-    """The tools that an object of an installed package knows: `@mcp.tool()` leaves the function as it is."""
-    return _looked_up(value, module)[1]
-
-
-_REGISTRIES: dict[int, tuple[object, bool, Sequence[Decorated]]] = {}
-
-
-def _looked_up(value: object, module: ModuleType) -> tuple[bool, Sequence[Decorated]]:
-    """Whether an object is a registry, and its tools; looked at once, after the module is imported."""
     package = type(value).__module__.partition(".")[0]
     if isinstance(value, type | ModuleType | Sized) or inspect.isroutine(value):
-        return False, ()
+        return ()
     if package in ("builtins", *sys.stdlib_module_names) or type(value).__module__ in OWN_MODULES:
-        return False, ()
-    if id(value) not in _REGISTRIES:
-        is_one, tools = False, list[Decorated]()
+        return ()
+    key = id(value), module.__name__
+    if key not in _REGISTERED:
+        tools = list[Decorated]()
         for one in _inside(value, _MOST_REGISTERED):
-            if isinstance(one, FunctionType | type) and one.__module__ == module.__name__:
-                is_one = is_one or vars(module).get(one.__name__) is one
             if "tool" in type(one).__name__.lower():
                 with contextlib.suppress(Exception):
                     name, about = cast(Any, one).name, cast(Any, one).description
                     function = _function_inside(one, name, module.__name__)
                     if isinstance(name, str) and isinstance(about, str) and function is not None:
                         tools.append(Decorated(name, function, about))
-        _REGISTRIES[id(value)] = value, is_one, tools
-    return _REGISTRIES[id(value)][1:]
+        _REGISTERED[key] = value, tools
+    return _REGISTERED[key][1]
 
 
 _MOST_LOOKED_AT, _MOST_REGISTERED = 500, 5000
 
 
 def _inside(holder: object, most: int) -> Iterator[object]:
-    """Yield what an object refers to, and what that refers to, the nearest first; no more of classes."""
+    """Yield what an object refers to, and what that refers to, the nearest first.
+
+    It goes no further from classes, modules, and objects of the user's own classes.
+    """
     waiting, seen = deque([holder]), {id(holder)}
     while waiting and len(seen) < most:
         value = waiting.popleft()
         yield value
-        if isinstance(value, type | ModuleType):
+        if isinstance(value, type | ModuleType) or type(value).__module__ in OWN_MODULES:
             continue
         with contextlib.suppress(Exception):
             for inner in _held_by(value):
@@ -386,7 +379,8 @@ def _held_by(value: object) -> list[object]:
     if isinstance(value, list | tuple):
         return list(cast("Sequence[object]", value))
     found: list[object] = list(getattr(value, "__dict__", {}).values())
-    found += [getattr(value, name, None) for name in ("func", "__func__", "__self__", "__wrapped__")]
+    if not hasattr(type(value), "__getattr__"):  # which may make what it is asked for
+        found += [getattr(value, name, None) for name in ("func", "__func__", "__self__", "__wrapped__")]
     return [*found, *closure_of(value).values()] if isinstance(value, FunctionType) else found
 
 

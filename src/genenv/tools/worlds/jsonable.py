@@ -94,22 +94,8 @@ def is_code(value: object) -> bool:
     """
     if isinstance(value, _CODE):
         return True
-    if _is_of_sqlalchemy(value):  # a database in a file is state by itself
-        return not _is_in_memory(value)
     own = isinstance(value, sqlite3.Connection) or type(value).__module__ in OWN_MODULES
     return callable(value) and not own
-
-
-def _is_of_sqlalchemy(value: object) -> bool:
-    return type(value).__module__.partition(".")[0] == "sqlalchemy" and not isinstance(
-        value, list | dict | set
-    )
-
-
-def _is_in_memory(engine: Any) -> bool:  # noqa: ANN401 - SQLAlchemy has no part here
-    """Whether an object of SQLAlchemy is an engine of a database of SQLite in memory."""
-    url = getattr(engine, "url", None)
-    return url is not None and engine.dialect.name == "sqlite" and url.database in (None, "", ":memory:")
 
 
 class _Result:
@@ -187,7 +173,21 @@ class _TooLarge(Exception):
     """An object of a library holds too many containers, or the same ones by too many paths."""
 
 
-_MOST_CONTAINERS = 100_000
+_MOST_CONTAINERS = 300_000
+_TOO_LARGE: dict[int, object] = {}
+"""Objects of libraries that could not be read, which a session tries once."""
+
+
+def _is_in_memory(engine: Any) -> bool:  # noqa: ANN401 - SQLAlchemy has no part here
+    """Whether an engine of SQLAlchemy has a database of SQLite in memory."""
+    url = engine.url
+    in_memory = url.database in (None, "", ":memory:") or "mode=memory" in str(url)
+    return engine.dialect.name == "sqlite" and in_memory
+
+
+def vars_of(value: object) -> dict[str, object]:
+    """The attributes of an object outside its slots."""
+    return dict(getattr(value, "__dict__", None) or {})
 
 
 class States(_Result):
@@ -267,18 +267,39 @@ class States(_Result):
             return tables_of(connection)
         if is_code(value):
             return f"<{getattr(value, '__qualname__', type(value).__qualname__)}>"
-        if _is_of_sqlalchemy(value):  # an engine of a database in memory
-            with contextlib.closing(cast(Any, value).raw_connection()) as connection:
-                return self.other(connection.driver_connection, depth)
+        if type(value).__module__.partition(".")[0] == "sqlalchemy":
+            return self._of_sqlalchemy(value, depth)
+        if (key := getattr(vars_of(value).get(f"{OF_SQLALCHEMY}instance_state"), "key", None)) is not None:
+            return f"<{type(value).__qualname__} {key[1]!r}>"  # a row: which one, as it may have to be read
+        if id(value) in _TOO_LARGE:
+            return self._unread(value)
         if self._left is not None or type(value).__module__ in OWN_MODULES:
             return self._object(value, depth)
-        self._left = _MOST_CONTAINERS
+        self._left, shown = _MOST_CONTAINERS, len(self._shown)
         try:
             return self._object(value, depth)
         except (_TooLarge, NotJson):
+            _TOO_LARGE[id(value)] = value
+            del self._shown[shown:]
             return self._unread(value)
         finally:
             self._left = None
+
+    def _of_sqlalchemy(self, value: Any, depth: int) -> Any:  # noqa: ANN401 - JSON
+        """A row of a result, or all rows of the SQLite database in memory that an object works on.
+
+        A database in a file is state by itself. Everything else is machinery.
+        """
+        kind = type(value).__name__
+        if kind == "Row":
+            return [self.json(one, depth) for one in value]
+        engine: Any = value if kind == "Engine" else getattr(value, "bind", getattr(value, "engine", None))
+        if type(engine).__name__ != "Engine" or not _is_in_memory(engine):
+            return f"<{kind}>"
+        if type(engine.pool).__name__ == "StaticPool":  # a connection that is given back rolls back
+            return self.other(engine.pool.connection.dbapi_connection, depth)
+        with contextlib.closing(engine.raw_connection()) as connection:
+            return self.other(connection.driver_connection, depth)
 
     def _object(self, value: object, depth: int) -> Any:  # noqa: ANN401 - JSON
         """An object: its attributes, where nothing else makes it up, else all that a pickle would have."""
@@ -334,7 +355,7 @@ def _records(value: object) -> object | None:
 
 def attributes(value: object) -> dict[str, object]:
     """The attributes of an object, those in slots included."""
-    found: dict[str, object] = dict(getattr(value, "__dict__", None) or {})
+    found = vars_of(value)
     for made in type(value).__mro__:
         slots: str | Iterable[str] = vars(made).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:

@@ -441,7 +441,9 @@ def client_class() -> type[Client]:
     except ModuleNotFoundError as error:
         raise UsageError("MCP servers need the package mcp: pip install 'genenv[mcp]'") from error
     except ImportError as error:  # an older version
-        there = metadata.version("mcp")
+        there = "another module of this name"
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            there = metadata.version("mcp")
         raise UsageError(
             f"MCP servers need mcp 2.3 or newer, and {there} is installed: pip install -U mcp"
         ) from error

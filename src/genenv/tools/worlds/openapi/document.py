@@ -231,10 +231,9 @@ def _told(text: object, most: int = _MOST_TOLD) -> str:
     return told if len(told) <= most else told[: most - 1].rsplit(" ", 1)[0] + "…"
 
 
-_NEXT_SENTENCE = re.compile(r"\n\s*(?=[A-Z])")
-"""The end of a summary's first line, if a sentence begins in the next one."""
-_LABEL = re.compile(r"^\[[^\]]*\]\s*(?=\w)")
-"""A label in brackets before a summary, such as `[api v2]`."""
+_PARAGRAPH = re.compile(r"\n\s*\n")
+_LABEL = re.compile(r"^\[(?:api\s*)?v?\d[\w.]*\]\s*", re.IGNORECASE)
+"""The version of an interface before a summary, such as `[api v2]`."""
 _METHODS = ("get", "post", "put", "patch", "delete")
 FORM = "application/x-www-form-urlencoded"
 _JSON = re.compile(rf"application/(?:[\w.+-]+\+)?json|\*/\*|{FORM}")
@@ -390,7 +389,7 @@ def _operation(document: Document, name: str, method: str, path: str, nodes: tup
         problem = "it takes a list of records at once"
     elif document.missing:
         problem = _MISSING.format(min(document.missing))
-    summary = _LABEL.sub("", _NEXT_SENTENCE.split(str(node.get("summary") or "").strip(), maxsplit=1)[0])
+    summary = _LABEL.sub("", _PARAGRAPH.split(str(node.get("summary") or "").strip(), maxsplit=1)[0])
     told = _MARKUP.sub("", _told(summary or node.get("description"), 1000))
     return Operation(
         name=name,

@@ -38,6 +38,8 @@ from genenv.tools.worlds.openapi.rows import (
     Record,
     State,
     alone,
+    completed,
+    defaults_of,
     first_state,
     new_key,
     valued,
@@ -64,6 +66,8 @@ class Parameters:
 
     def __init__(self, action: Action, table: Table) -> None:
         self._action, self._table = action, table
+        self._replaces = action.does is Does.CREATE or action.operation.method == "put"
+        """Whether what is left out gets its default. Another change keeps what it was."""
         self.unused: list[str] = []
         """Fields of the request body without an argument."""
         body = self._body()
@@ -94,7 +98,8 @@ class Parameters:
         path, others = dict[str, Json](), dict[str, Json]()
         for name in [name for name in args if name not in self.idle]:
             one = self.arguments[name]
-            (path if one.place == "path" else others)[one.name] = _completed(one.schema, args[name])
+            value = completed(one.schema, args[name]) if self._replaces else args[name]
+            (path if one.place == "path" else others)[one.name] = value
         return path, others
 
     @cached_property
@@ -102,9 +107,11 @@ class Parameters:
         """The values of a new record's fields that a request leaves out, where the document states them."""
         links = {**self._table.links, **self._action.refers, self._table.key: ""}
         return {
-            name: cast(Json, one.schema["default"])
-            for name, one in self._action.sent.items()
-            if "default" in one.schema and name not in links
+            name: value
+            for name, value in defaults_of(
+                {name: one.schema for name, one in self._action.sent.items()}
+            ).items()
+            if name not in links
         }
 
     def _listed(self) -> Iterator[Parameter]:
@@ -207,18 +214,6 @@ def _core(schema: dict[str, Any]) -> dict[str, Any]:
         required = required_of(schema)
         return schema | {"properties": {name: _core(properties[name]) for name in required}}
     return schema | {"items": _core(schema["items"])} if "items" in schema else schema
-
-
-def _completed(schema: Mapping[str, Any], value: Json) -> Json:
-    """Return a value with the defaults of inner fields that it leaves out."""
-    if isinstance(value, list):
-        return [_completed(items_of(schema), one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    inner = properties_of(schema)
-    whole: dict[str, Json] = {name: _completed(inner.get(name, {}), one) for name, one in value.items()}
-    defaults = {name: one["default"] for name, one in inner.items() if "default" in one}
-    return {**defaults, **whole}
 
 
 def _telling(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -151,16 +151,17 @@ class Resources:
         for stem, blanks in [_place_of(one.segments) for one in usable]:
             self._blanks |= {stem: min(len(blanks), self._blanks.get(stem, len(blanks)))} if blanks else {}
         self._made_at = {_stem(one.segments) for one in usable if _makes(one)}
+        elsewhere = _sent_elsewhere(usable)
         self._names: dict[Stem, str] = {}
         self._shown: dict[Stem, set[str]] = {}
         self._places: dict[str, _Place | None] = {}
         for named in (True, False):  # paths of identifiable records come first; a search may list these, too
             some = [one for one in usable if one.segments and self._is_named(one) is named]
-            self._places |= {one.name: self._place(one) for one in some}
+            self._places |= {one.name: None if one.name in elsewhere else self._place(one) for one in some}
             self._assign(some)
         own: dict[str, list[tuple[Operation, _Place]]] = {name: [] for name in self._names.values()}
         for one in usable:
-            if (place := self._places.get(one.name)) and not self._is_sent_elsewhere(one, place):
+            if place := self._places.get(one.name):
                 own[self._names[place[0]]].append((one, place))
         for name in own:
             self.tables[name] = self._table(name, own[name])
@@ -224,15 +225,13 @@ class Resources:
                 answer = self._answer(one, place[0][-1], listing=one.method == "get")
                 shown = answer.fields if answer is not None and one.method in ("get", "post") else ()
                 self._shown.setdefault(place[0], set()).update(map(plain, shown))
-        several = {one_of(stem[-1]) for stem in self._shown if _is_several(stem[-1])}
-        single = {stem for stem in self._shown if stem[-1] in several}  # `/table/{id}` of `/tables`
-        for stem, shown in sorted(self._shown.items(), key=lambda pair: pair[0] in single):
+        for stem, shown in self._shown.items():
             if stem in self._names:
                 continue
-            same_word = [name for other, name in self._names.items() if other[-1] == stem[-1]]
+            same_word = [
+                name for other, name in self._names.items() if other[-1] == stem[-1] or _beside(stem, other)
+            ]
             known = next((name for name in same_word if _same(shown, self._known_fields(name))), None)
-            if stem in single:
-                known = next(name for one, name in self._names.items() if one_of(one[-1]) == stem[-1])
             words = [one for one in stem if one != "{}"]
             ways = ("_".join(words[-n:]) for n in range(1, len(words) + 1))
             taken = {*self._names.values()}
@@ -244,11 +243,6 @@ class Resources:
 
     def _sent(self, operation: Operation, word: str) -> dict[str, Field]:
         return fields_of(operation.body, word, self._references)
-
-    def _is_sent_elsewhere(self, operation: Operation, place: _Place) -> bool:
-        """Whether something is posted to a record at another path than the table's: `/import/table/{id}`."""
-        words = [stem[-1] for stem, name in self._names.items() if name == self._names[place[0]]]
-        return operation.method == "post" and bool(place[1]) and place[0][-1] != words[0]
 
     # tables
 
@@ -388,7 +382,10 @@ class Resources:
         listing = does in (Does.LIST, Does.READ_PART)
         body, answer = self._sent(operation, word), more.get("answer")
         answer = answer or self._answer(operation, word, listing=listing)
-        sent = table.named_alike(body)
+        is_part = more.get("part") in table.fields  # with fields of its own
+        sent = body if is_part else table.named_alike(body)
+        if answer is not None and not is_part:
+            answer = replace(answer, fields=table.named_alike(answer.fields))
         return Action(
             operation=operation,
             does=does,
@@ -400,7 +397,7 @@ class Resources:
             sent=sent,
             spelled=dict(zip(sent, body, strict=True)),
             refers=self._refers(table, sent),
-            answer=replace(answer, fields=table.named_alike(answer.fields)) if answer is not None else None,
+            answer=answer,
         )
 
     def _on_place(self, operation: Operation, place: _Place) -> Action:
@@ -413,7 +410,6 @@ class Resources:
         stems = [stem for stem, name in self._names.items() if name == table.name]
         takes = does is Does.DELETE and any(len(stem) < len(place[0]) for stem in stems)
         for is_wrong, why in (
-            (self._is_sent_elsewhere(operation, place), "what it does to a record is not said"),
             (method == "delete" and not is_record, "it deletes all records at once"),
             (not lists, f"GET {operation.path} lists no records"),
             (links, "it links records that are there, which mock tables do not hold"),
@@ -496,6 +492,32 @@ def _references(usable: Sequence[Operation]) -> frozenset[str]:
 
     bodies = {name for one in usable if one.body for name in walk({"properties": {"": one.body}}, 0)}
     return frozenset((words | bodies) - {""})
+
+
+def _beside(stem: Stem, other: Stem) -> bool:
+    """Whether one path is the other with its last word in the singular: `/user/{id}` and `/users`."""
+    return stem[:-1] == other[:-1] and one_of(stem[-1]) == one_of(other[-1])
+
+
+def _sent_elsewhere(usable: Sequence[Operation]) -> set[str]:
+    """Return operations that send something to a record at a path of their own: `/import/table/{id}`.
+
+    Their word is the singular of another path's, and nothing reads a record at theirs.
+    """
+    places = {one.name: _place_of(one.segments) for one in usable if one.segments}
+    several = {(one_of(stem[-1]), stem[:-1]) for stem, _ in places.values() if stem and _is_several(stem[-1])}
+    words = {word for word, _ in several}
+    read = {places[one.name][0] for one in usable if one.segments and one.method == "get"}
+    return {
+        name
+        for name, (stem, blanks) in places.items()
+        if stem
+        and blanks
+        and stem not in read
+        and not _is_several(stem[-1])
+        and one_of(stem[-1]) in words
+        and (one_of(stem[-1]), stem[:-1]) not in several
+    }
 
 
 def _makes(operation: Operation) -> bool:

@@ -191,6 +191,23 @@ def fits(schema: Mapping[str, Any], value: Json) -> bool:
     return alone("it", schema).problem({"it": value}) is None
 
 
+def completed(schema: Mapping[str, Any], value: Json) -> Json:
+    """Return a value with the defaults of inner fields that it leaves out."""
+    if isinstance(value, list):
+        return [completed(items_of(schema), one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    inner = properties_of(schema)
+    whole: dict[str, Json] = {name: completed(inner.get(name, {}), one) for name, one in value.items()}
+    return {**defaults_of(inner), **whole}
+
+
+def defaults_of(fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Json]:
+    """Return the defaults of fields, where their schemas allow them."""
+    stated = {name: (one, cast(Json, one["default"])) for name, one in fields.items() if "default" in one}
+    return {name: completed(one, value) for name, (one, value) in stated.items() if fits(one, value)}
+
+
 def alone(name: str, schema: Mapping[str, Any]) -> Tool:
     """Return a tool with one argument of that schema, to check and draw values."""
     return Tool(name=name, parameters={"type": "object", "properties": {name: cast(Json, dict(schema))}})
