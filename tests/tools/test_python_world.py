@@ -426,6 +426,9 @@ def test_the_tools_of_a_server_are_those_that_it_knows_and_it_is_no_state(tmp_pa
             "Forget all leads."
             leads.clear()
     """
+    (tmp_path / "bare").mkdir()
+    with closing(world_of(tmp_path / "bare", text.replace('"Add a lead."', "..."))) as world:
+        assert (list(world.tools), world.play([]).state) == (["add_lead"], {"leads": []})
     with closing(world_of(tmp_path, text)) as world:
         assert {name: one.description for name, one in world.tools.items()} == {"add_lead": "Add a lead."}
         assert world.play([call("add_lead", name="Ada")]).state == {"leads": ["Ada"]}

@@ -295,7 +295,10 @@ def decorated(module: ModuleType) -> dict[str, Decorated]:
     return found
 
 
-_REGISTERED: dict[tuple[int, str], tuple[object, Sequence[Decorated]]] = {}
+_TOOL_OBJECTS: dict[int, tuple[object, Sequence[object]]] = {}
+"""Objects by id, which are kept so that no other gets it -> the tool objects in them."""
+_REGISTERED: dict[tuple[int, str], Sequence[Decorated]] = {}
+"""Such an object, and a module's name -> the module's tools among them."""
 
 
 def registered(value: object, module: ModuleType) -> Sequence[Decorated]:
@@ -304,42 +307,52 @@ def registered(value: object, module: ModuleType) -> Sequence[Decorated]:
     `@mcp.tool()` of FastMCP leaves the function as it is. The object is code then, not state. It is looked at
     once, after the module is imported; what can be counted is never such an object.
     """
-    package = type(value).__module__.partition(".")[0]
-    if isinstance(value, type | ModuleType | Sized) or inspect.isroutine(value):
+    if isinstance(value, type | ModuleType | Sized) or inspect.isroutine(value) or _is_plain(value):
         return ()
-    if package in ("builtins", *sys.stdlib_module_names) or type(value).__module__ in OWN_MODULES:
-        return ()
+    if id(value) not in _TOOL_OBJECTS:
+        inside = _inside([value], _MOST_REGISTERED, lambda one: type(one).__module__ not in OWN_MODULES)
+        _TOOL_OBJECTS[id(value)] = value, [one for one in inside if "tool" in type(one).__name__.lower()]
     key = id(value), module.__name__
     if key not in _REGISTERED:
-        tools = list[Decorated]()
-        for one in _inside(value, _MOST_REGISTERED):
-            if "tool" in type(one).__name__.lower():
-                with contextlib.suppress(Exception):
-                    name, about = cast(Any, one).name, cast(Any, one).description
-                    function = _function_inside(one, name, module.__name__)
-                    if isinstance(name, str) and isinstance(about, str) and function is not None:
-                        tools.append(Decorated(name, function, about))
-        _REGISTERED[key] = value, tools
-    return _REGISTERED[key][1]
+        _REGISTERED[key] = _tools_of(_TOOL_OBJECTS[id(value)][1], module)
+    return _REGISTERED[key]
+
+
+def _tools_of(objects: Sequence[object], module: ModuleType) -> Sequence[Decorated]:
+    tools = list[Decorated]()
+    for one in objects:
+        with contextlib.suppress(Exception):
+            name, about = cast(Any, one).name, cast(Any, one).description
+            function = _function_inside(one, name, module.__name__)
+            if isinstance(name, str) and isinstance(about, str | None) and function is not None:
+                tools.append(Decorated(name, function, about or ""))
+    return tools
+
+
+def _is_plain(value: object) -> bool:
+    """Whether an object is of the standard library, or of the user's own classes."""
+    made = type(value).__module__
+    return made in OWN_MODULES or made.partition(".")[0] in sys.stdlib_module_names
 
 
 _MOST_LOOKED_AT, _MOST_REGISTERED = 500, 5000
 
 
-def _inside(holder: object, most: int) -> Iterator[object]:
-    """Yield what an object refers to, and what that refers to, the nearest first.
+def _inside(starts: Sequence[object], most: int, is_entered: Callable[[object], bool]) -> Iterator[object]:
+    """Yield objects and what they refer to, the nearest first, without classes and modules.
 
-    It goes no further from classes, modules, and objects of the user's own classes.
+    Args:
+        starts: the objects.
+        most: maximum number of objects.
+        is_entered: whether what an object refers to is wanted.
     """
-    waiting, seen = deque([holder]), {id(holder)}
+    waiting, seen = deque(starts), set(map(id, starts))
     while waiting and len(seen) < most:
         value = waiting.popleft()
         yield value
-        if isinstance(value, type | ModuleType) or type(value).__module__ in OWN_MODULES:
-            continue
         with contextlib.suppress(Exception):
-            for inner in _held_by(value):
-                if id(inner) not in seen:
+            for inner in _held_by(value) if is_entered(value) else ():
+                if id(inner) not in seen and not isinstance(inner, type | ModuleType):
                     seen.add(id(inner))
                     waiting.append(inner)
 
@@ -352,21 +365,15 @@ def _function_inside(holder: object, name: str, module: str) -> Callable[..., ob
         name: the function is wanted that has this name, or else the only one.
         module: name of the module that defines the function.
     """
-    own: list[Callable[..., object]] = []
+
+    def is_own(value: object) -> bool:
+        own = isinstance(value, FunctionType) and value.__module__ == module
+        return own and next(iter(inspect.signature(cast(FunctionType, value)).parameters), "") != "self"
+
     of_class = [getattr(one, "__wrapped__", None) for one in vars(type(holder)).values()]  # without `self`
-    waiting, seen = deque([holder, *of_class]), {id(holder)}
-    while waiting and len(seen) < _MOST_LOOKED_AT:
-        value = waiting.popleft()
-        if isinstance(value, FunctionType) and value.__module__ == module:
-            first = next(iter(inspect.signature(value).parameters), "")
-            if first != "self":
-                own.append(value)
-                continue
-        for inner in _held_by(value):
-            if id(inner) not in seen and not isinstance(inner, type | ModuleType):
-                seen.add(id(inner))
-                waiting.append(inner)
-    named = [one for one in own if getattr(one, "__name__", "") == name]
+    inside = _inside([holder, *of_class], _MOST_LOOKED_AT, lambda one: not is_own(one))
+    own = [cast(FunctionType, one) for one in inside if is_own(one)]
+    named = [one for one in own if one.__name__ == name]
     return (named or own)[0] if named or len(own) == 1 else None
 
 

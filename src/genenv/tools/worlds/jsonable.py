@@ -185,11 +185,6 @@ def _is_in_memory(engine: Any) -> bool:  # noqa: ANN401 - SQLAlchemy has no part
     return engine.dialect.name == "sqlite" and in_memory
 
 
-def vars_of(value: object) -> dict[str, object]:
-    """The attributes of an object outside its slots."""
-    return dict(getattr(value, "__dict__", None) or {})
-
-
 class States(_Result):
     """Converts values of a state to JSON, so that equal states are equal as JSON.
 
@@ -269,7 +264,8 @@ class States(_Result):
             return f"<{getattr(value, '__qualname__', type(value).__qualname__)}>"
         if type(value).__module__.partition(".")[0] == "sqlalchemy":
             return self._of_sqlalchemy(value, depth)
-        if (key := getattr(vars_of(value).get(f"{OF_SQLALCHEMY}instance_state"), "key", None)) is not None:
+        mapped = getattr(value, "__dict__", {}).get(f"{OF_SQLALCHEMY}instance_state")
+        if (key := getattr(mapped, "key", None)) is not None:
             return f"<{type(value).__qualname__} {key[1]!r}>"  # a row: which one, as it may have to be read
         if id(value) in _TOO_LARGE:
             return self._unread(value)
@@ -355,7 +351,7 @@ def _records(value: object) -> object | None:
 
 def attributes(value: object) -> dict[str, object]:
     """The attributes of an object, those in slots included."""
-    found = vars_of(value)
+    found: dict[str, object] = dict(getattr(value, "__dict__", None) or {})
     for made in type(value).__mro__:
         slots: str | Iterable[str] = vars(made).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:

@@ -456,8 +456,7 @@ class MockSession:
             owned = [one for one in rows.values() if _belongs(one, owner)]
             return teller.told([one for one in owned if all(_fits(table, one, *arg) for arg in args.items())])
         if action.does is Does.CREATE:
-            defaults = self._world.parameters[action.operation.name].defaults
-            return teller.told(self._created(table, {**args, **owner}, action.refers, defaults))
+            return teller.told(self._created(action, {**args, **owner}))
         key = path[action.key] if action.key in path else args.pop(cast(str, action.key))
         record = rows.get(str(key))
         if record is None or not _belongs(record, owner):
@@ -494,11 +493,9 @@ class MockSession:
                 raise _Refused(f"There is no {_one(self._tables[above])} {path[parameter]}.")
         return {name: path[parameter] for parameter, name in action.parents.items()}
 
-    def _created(
-        self, table: Table, args: Record, refers: Mapping[str, str], defaults: Mapping[str, Json]
-    ) -> Record:
-        self._referred({**refers, **table.links}, args)
-        rows = self._rows[table.name]
+    def _created(self, action: Action, args: Record) -> Record:
+        table, rows = self._tables[action.table], self._rows[action.table]
+        self._referred({**action.refers, **table.links}, args)
         key = args.get(table.key)
         while key is None:
             self._made[table.name] += 1
@@ -509,6 +506,7 @@ class MockSession:
         if str(key) in rows:
             raise _Refused(f"There is a {_one(table)} {key} already.")
         record = {table.key: key, **{name: value for name, value in args.items() if name != table.key}}
+        defaults = self._world.parameters[action.operation.name].defaults
         record |= {name: value for name, value in defaults.items() if name not in record}
         for name in table.fields:
             if name not in record and (value := self._given_by_server(table, name)) is not None:

@@ -102,10 +102,6 @@ class Table:
         """All fields that hold keys of tables, with the tables."""
         return {**self.refers, **self.parents}
 
-    def named_alike(self, fields: Fields) -> dict[str, Field]:
-        """Return fields by the table's names: `FriendlyName` of a request is `friendly_name` here."""
-        return _named_alike(fields, self.fields)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
@@ -383,9 +379,9 @@ class Resources:
         body, answer = self._sent(operation, word), more.get("answer")
         answer = answer or self._answer(operation, word, listing=listing)
         is_part = more.get("part") in table.fields  # with fields of its own
-        sent = body if is_part else table.named_alike(body)
+        sent = body if is_part else _named_alike(body, table.fields)
         if answer is not None and not is_part:
-            answer = replace(answer, fields=table.named_alike(answer.fields))
+            answer = replace(answer, fields=_named_alike(answer.fields, table.fields))
         return Action(
             operation=operation,
             does=does,
@@ -436,7 +432,10 @@ class Resources:
 
 
 def _named_alike(fields: Fields, known: Collection[str]) -> dict[str, Field]:
-    """Return fields under the known names that differ from their own only in case and separators."""
+    """Return fields under the known names that differ from their own only in case and separators.
+
+    So `FriendlyName` of a request is `friendly_name` of a table.
+    """
     names = {plain(one): one for one in reversed(list(known))}
     found: dict[str, Field] = {}
     for name, one in fields.items():
