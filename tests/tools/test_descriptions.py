@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from genenv.tools.discover.descriptions import agreeing, listed, misplaced, referring
+from genenv.tools.discover.descriptions import agreeing, examples, listed, misplaced, referring
 from genenv.tools.discover.recipes import Held, Recipe, draw_arguments, is_free
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.language.words import FIRST_NAMES, LAST_NAMES
@@ -254,3 +254,32 @@ def test_what_a_description_prohibits_is_no_value() -> None:
         "PD",
         "Default",
     }
+
+
+@pytest.mark.parametrize(
+    ("said", "values"),
+    [
+        ("Move a deal (e.g., 'Negotiation', 'Closed Won').", ["Negotiation", "Closed Won"]),
+        ("Its genre (e.g. fantasy, science fiction, etc)", ["fantasy", "science fiction"]),
+        ('A stage, such as "in review" or "done".', ["in review", "done"]),
+        ("The user's name, like the customers' own", []),
+        ("A number (e.g. 5)", []),
+        ("Sort order. For example, the newest come first, and the oldest last.", []),
+    ],
+)
+def test_examples_may_have_several_words_or_stand_in_parentheses(said: str, values: list[str]) -> None:
+    assert examples(said) == values
+
+
+def test_examples_of_a_tool_are_of_its_only_text() -> None:
+    properties: dict[str, Any] = {"deal_id": {"type": "integer"}, "stage": {"type": "string"}}
+    described = "Update the stage of a deal (e.g., 'Negotiation', 'Closed Won')."
+    one = Tool(name="update", description=described, parameters={"properties": properties})
+    drawn = [fresh(one, "stage", random.Random(seed)) for seed in range(40)]
+    assert {"Negotiation", "Closed Won"} < {*drawn}
+    two = Tool(
+        name="update",
+        description=described,
+        parameters={"properties": {**properties, "label": {"type": "string"}}},
+    )
+    assert "Closed Won" not in [fresh(two, "stage", random.Random(seed)) for seed in range(40)]

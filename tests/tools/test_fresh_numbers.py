@@ -33,18 +33,19 @@ def test_a_number_is_within_its_bounds_and_varies(schema: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("told", "allowed"),
+    ("name", "told", "allowed"),
     [
-        ("The ISBN of the book (10 or 13 digits)", r"\d{10}|\d{13}"),
-        ("A 4-digit code.", r"\d{4}"),
-        ("Letters and 4 digits", r".*[a-z].*"),
-        ("A date with a 4-digit year", r".*[a-z].*"),
+        ("isbn", "The ISBN of the book (10 or 13 digits)", r"\d{10}|\d{13}"),
+        ("isbn", "", r"\d{13}"),
+        ("text_code", "A 4-digit code.", r"\d{4}"),
+        ("plate", "Letters and 4 digits", r".*[a-z].*"),
+        ("vintage", "A date with a 4-digit year", r".*[a-z].*"),
     ],
 )
-def test_a_text_of_digits_has_as_many_as_its_description_says(told: str, allowed: str) -> None:
+def test_a_text_of_digits_has_as_many_as_its_description_says(name: str, told: str, allowed: str) -> None:
     schema: dict[str, Any] = {"type": "string", "description": told}
-    tool = Tool(name="find", parameters={"type": "object", "properties": {"isbn": schema}})
-    drawn = [str(fresh(tool, "isbn", random.Random(seed))) for seed in range(20)]
+    tool = Tool(name="find", parameters={"type": "object", "properties": {name: schema}})
+    drawn = [str(fresh(tool, name, random.Random(seed))) for seed in range(20)]
     assert all(re.fullmatch(allowed, one) for one in drawn)
     weights = (1, 3) * 6 + (1,)
     books = [one for one in drawn if len(one) == 13 and one.isdigit()]
@@ -72,6 +73,16 @@ def test_a_quantity_without_a_type_is_a_number() -> None:
         ("find", "order_number", {"type": "string"}, r"O-\d{3}"),
         ("book", "new_seat", {"type": "string"}, r"\d+[A-F]"),
         ("set", "status", {"type": "string"}, r"pending|active|paused|completed|archived"),
+        ("set", "new_status", {"type": "string"}, r"pending|active|paused|completed|archived"),
+        ("add_task", "title", {"type": "string"}, r"[a-z ]+ (?:\w+ )?[a-z]+"),
+        ("add", "virtual_balance", {"type": "string", "format": "amount"}, r"\d+\.\d\d"),
+        ("add", "currency_code", {"type": "string", "format": "string"}, r"[A-Z]{3}"),
+        ("add", "iban", {"type": "string"}, r"DE\d{20}"),
+        ("add", "category", {"type": "string", "maxLength": 2}, r".{1,2}"),
+        ("add", "password", {"type": "string", "pattern": "^[a-f]{9}$"}, r"[a-f]{9}"),
+        ("place", "latitude", {"type": "number"}, r"-?\d\d?(?:\.5)?"),
+        ("rate", "rating", {"type": "integer"}, r"[1-5]"),
+        ("rate", "rating", {"type": "integer", "minimum": 7, "maximum": 9}, r"[7-9]"),
         ("list", "page_count", {"type": "number", "minimum": 0, "maximum": 40}, r"\d+"),
         ("set", "gift", {"description": "bool, whether it is one"}, "True|False"),
         ("set", "items", {"description": "number of items, as text"}, r"[a-z]+ [a-z]+"),

@@ -15,7 +15,7 @@ from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner
@@ -32,7 +32,7 @@ from genenv.tools.check import calls_of
 from genenv.tools.environment import Tools
 from genenv.tools.generate.drawing import Drawn
 from genenv.tools.generate.make_bundle import Made, Wanted, make, readme, summary, warnings
-from genenv.tools.worlds.origins import PythonOrigin
+from genenv.tools.worlds.origins import PythonOrigin, origin_of
 from typed import succeeds
 
 NOTHING = '''
@@ -103,6 +103,59 @@ def test_every_lookup_of_a_task_is_needed(tmp_path: Path) -> None:
                 lookups += one.tool == "get_tag"
                 assert one.tool != "get_tag" or outcomes[number].result not in [o.result for o in others]
     assert lookups > 3
+
+
+BALANCES = '''
+days = {"E-1": 18, "E-2": 20, "E-3": 20, "E-4": 12, "E-5": 16}
+
+
+def get_balance(employee_id: str) -> dict:
+    """Get the balance of an employee."""
+    return {"days": days[employee_id]}
+
+
+def take_days(employee_id: str, count: int) -> dict:
+    """Take days off."""
+    if not 0 < count <= 3:
+        raise ValueError("1, 2 or 3 days")
+    days[employee_id] -= count
+    return {"days": days[employee_id]}
+'''
+
+
+def test_no_lookup_of_a_record_has_the_result_of_another_record(tmp_path: Path) -> None:
+    (tmp_path / "leave.py").write_text(BALANCES)
+    made(tmp_path / "leave", tmp_path / "leave.py", base=20, held_out=10)
+    env = load_environment(str(tmp_path / "leave"))
+    assert isinstance(env, Tools)
+    asked = set[str]()
+    with closing(env.world):
+        for task in (*base_tasks(env, env.seeds(), seed=0).values(), *env.held_out()):
+            calls, before = calls_of(task.payload, "calls"), calls_of(task.payload, "before")
+            for number, one in enumerate(calls):
+                if one.tool == "get_balance":
+                    asked.add(str(one.args["employee_id"]))
+                    state = env.world.play([*before, *calls[:number]]).state
+                    days = list(cast("dict[str, dict[str, int]]", state)["days"].values())
+                    told = env.world.play([*before, *calls[: number + 1]]).outcomes[-1].result
+                    assert days.count(cast("dict[str, int]", told)["days"]) == 1
+    assert len(asked) > 2
+
+
+def test_only_the_tools_that_a_user_chooses_are_tried_and_shown(tmp_path: Path) -> None:
+    (tmp_path / "leave.py").write_text(BALANCES + "\n\ndef ring() -> int:\n    return len(days)\n")
+    file = str(tmp_path / "leave.py")
+    with pytest.raises(UsageError, match=r"matches no tool of leave\.py; its tools are .*take_days"):
+        make(tmp_path / "none", Wanted(origin=origin_of(file, ["go_*"])), examined, Silent())
+    wanted = Wanted(origin=origin_of(file, ["*_balance", "take_days"]), base=6, held_out=2)
+    done = make(tmp_path / "two", wanted, examined, Silent())
+    assert {*done.graph.recipes} == {"get_balance", "take_days"}
+    assert "`ring` is no tool: --only does not choose it" in readme(done)
+    env = load_environment(str(tmp_path / "two"))
+    assert isinstance(env, Tools)
+    with closing(env.world):
+        assert {*env.world.tools} == {"get_balance", "take_days"}
+        assert all("ring" not in cast("list[str]", task.payload["tools"]) for task in env.held_out())
 
 
 def test_few_tasks_and_what_is_in_none_of_them_are_said_with_a_reason() -> None:

@@ -438,3 +438,13 @@ def test_what_another_graph_has_is_tried_again_and_not_searched_again() -> None:
     ways = [{name: one.ways for name, one in found.recipes.items()} for found in (graph, other)]
     assert ways[0] == ways[1]
     assert again.played < new.played / 2
+
+
+def test_what_another_graph_has_is_kept_if_there_is_no_time_to_try_it_again() -> None:
+    new, again = (Counted(f"{__name__}:Cellar") for _ in range(2))
+    graph = Explorer(new, random.Random(0)).explore()
+    explorer = Explorer(again, random.Random(0))
+    explorer.is_late = lambda: True
+    other = explorer.explore(other=graph)
+    assert (other.recipes, other.links) == (graph.recipes, graph.links)
+    assert again.played < 3

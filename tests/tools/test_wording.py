@@ -62,7 +62,7 @@ def test_where_documentation_says_nothing_of_use_the_words_of_the_name_do(
     assert not names_tool(clause(Said(tool=tool, args={}), (), random.Random(0)).text, name)
 
 
-def test_tools_with_the_same_documentation_are_asked_for_by_their_names() -> None:
+def test_tools_with_the_same_documentation_are_asked_for_by_their_names_too() -> None:
     tools = {
         name: Tool(name=name, description=said)
         for name, said in {
@@ -70,9 +70,13 @@ def test_tools_with_the_same_documentation_are_asked_for_by_their_names() -> Non
             "open_gate": "Change a gate.",
             "lock": "Lock a gate after close_gate.",
             "count": "Count the gates.",
+            "api_1_index": "Returns all gates.",
+            "api_2_index": "Return all gates.",
         }.items()
     }
     assert beginnings(tools, dict.fromkeys(tools, True)) == {
+        "api_1_index": ("return all gates (api 1 index): {arguments}",),
+        "api_2_index": ("return all gates (api 2 index): {arguments}",),
         "close_gate": ("close gate: {arguments}",),
         "open_gate": ("open gate: {arguments}",),
         "lock": ("lock: {arguments}",),

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from genenv.environments.common import caseless
 from genenv.tools.calls import Reply, format_calls, read_reply
+from genenv.tools.discover.state_values import refers
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.language.wording import (
     asks,
@@ -42,6 +43,8 @@ MAX_PARTIAL = 0.95
 """Maximum credit of a rollout that is not right."""
 _OTHER_ARGUMENTS = 3
 """Number of other arguments with which a lookup is tried: their results must not all be the task's."""
+_OTHER_RECORDS = 5
+"""Number of other records of which a lookup is made: none of the results must be the task's."""
 _DRAWS = 20
 """Maximum number of tries per random call to draw a call that is not in the solution."""
 _NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?(?![\w])")
@@ -346,8 +349,8 @@ def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
 def _needs_every_lookup(toolbox: Toolbox, task: Task) -> Rejection | None:
     """Reject a task with a lookup that `check` cannot verify.
 
-    Its result is that of another call of the solution, or that of the same tool with made-up arguments, as
-    where these find nothing either.
+    Its result is that of another call of the solution, that of the same tool of another record, or that of
+    the same tool with made-up arguments, as where these find nothing either.
     """
     if not is_solvable(task):
         return None
@@ -360,6 +363,12 @@ def _needs_every_lookup(toolbox: Toolbox, task: Task) -> Rejection | None:
         if toolbox.bundle.is_unsteady(call.tool):
             continue
         tool, rng = toolbox.world.tools[call.tool], random.Random(f"{json.dumps(task.spec)} {number}")
+        for name, other in _of_other_records(toolbox, task, call, rng):
+            outcome_there = toolbox.world.play([*before, *calls[:number], other]).outcomes[-1]
+            if _is_obtained(toolbox, call, outcome, [(call, outcome_there)]):
+                return Rejection(
+                    RejectReason.TRIVIAL, f"Another {label(name)} gives the result of {call.tool}."
+                )
         drawn = (
             Call(tool=call.tool, args={name: fresh(tool, name, rng) for name in call.args})
             for _ in range(_OTHER_ARGUMENTS)
@@ -369,6 +378,18 @@ def _needs_every_lookup(toolbox: Toolbox, task: Task) -> Rejection | None:
         if len(ways) > 1 and all(_is_obtained(toolbox, call, outcome, [(call, one)]) for one in played):
             return Rejection(RejectReason.TRIVIAL, f"Made-up arguments give the result of {call.tool}.")
     return None
+
+
+def _of_other_records(
+    toolbox: Toolbox, task: Task, call: Call, rng: random.Random
+) -> Iterator[tuple[str, Call]]:
+    """Yield a call with other ids in the place of one that it is given, and the name of that argument."""
+    held = toolbox.values(Program.model_validate(task.spec))
+    for name, way in toolbox.graph.recipes[call.tool].ways.items():
+        if name in call.args and refers(name):
+            there = list({repr(one): one for one in held.get(way, ()) if one != call.args[name]}.values())
+            for other in rng.sample(there, min(len(there), _OTHER_RECORDS)):
+                yield name, Call(tool=call.tool, args={**call.args, name: other})
 
 
 def _with_fewer(call: Call, unseen: Container[str]) -> Iterator[tuple[str, list[Call]]]:

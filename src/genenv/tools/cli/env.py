@@ -59,8 +59,9 @@ Only = Annotated[
     list[str] | None,
     typer.Option(
         "--only",
-        metavar="/PATH",
-        help="Of an OpenAPI document: operations whose path begins so. Can be given again.",
+        metavar="/PATH | TOOL",
+        help="Of an OpenAPI document: operations whose path begins so. Of other tools: those with this name, "
+        "or whose names match a pattern such as 'git_*'. Can be given again.",
     ),
 ]
 Files = Annotated[

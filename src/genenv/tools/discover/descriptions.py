@@ -28,6 +28,12 @@ _LIST = re.compile(
 _SLASHES = re.compile(r"\((\w+(?:/\w+)+)\)")
 """Values with slashes between them in parentheses, as in `(email/sms)`."""
 _EXAMPLES = re.compile(r"\b(?:e\.?g\.?|for example|for instance|such as|like|example)\b", re.IGNORECASE)
+_LISTED_EXAMPLES = re.compile(
+    r"\b(?:e\.?g\.?|for example|for instance|such as|like|examples?:),?\s*([^().;\n]+)(\)?)", re.IGNORECASE
+)
+_ITEM = re.compile(r"\w[\w-]*(?: \w[\w-]*){0,2}")
+_PHRASE = re.compile(r"""(?<!\w)(['"`])([^'"`\n]{1,40}?)\1(?!\w)""")
+"""A quoted text, which may have several words."""
 _FIXED = re.compile(
     r"""\b(?:set to|must be|should be|always|has to be)\s+(['"`])([^\s'"`]{1,40})\1""", re.IGNORECASE
 )
@@ -67,6 +73,19 @@ _SENTENCE = re.compile(r"[^.!?\n]+")
 def quoted(description: str) -> list[str]:
     """Return the quoted words of a description, which often lists the allowed values: 'local', 'remote'."""
     return list(dict.fromkeys(match[2] for match in _IN_QUOTES.finditer(description)))
+
+
+def examples(description: str) -> list[str]:
+    """Return the texts that a description gives as examples: in quotation marks, or in parentheses."""
+    found: list[str] = []
+    for match in _LISTED_EXAMPLES.finditer(description):
+        phrases = [phrase[2] for phrase in _PHRASE.finditer(match[1])]
+        items = re.split(r",\s*(?:or |and )?|\s+(?:or|and)\s+", match[1].strip()) if match[2] else []
+        listed = [one for one in items if one.lower() not in ("", "etc", "...")]
+        if not phrases and len(listed) > 1 and all(map(_ITEM.fullmatch, listed)):
+            phrases = listed
+        found += phrases
+    return list(dict.fromkeys(found))
 
 
 def has_examples(description: str) -> bool:

@@ -103,7 +103,8 @@ class Explorer:
         Args:
             start: the graph that this explorer starts with (`of`), from a world that shows less of its state:
                 its recipes are tried for writes, and its other tools anew.
-            other: the graph of the same tools, opened in another way: its recipes are tried again.
+            other: the graph of the same tools, opened in another way: its recipes are tried again, as far as
+                there is time, and are kept otherwise.
         """
         seconds = min(_SECONDS, _ALL_SECONDS / len(self.world.tools))
         patience = {name: Patience(_CALLS, seconds) for name in self.world.tools}
@@ -141,7 +142,7 @@ class Explorer:
             if not left or (number and len(setups) == 1 and len(self._recipes) == known):
                 break
         advance(note="what they find for each other")
-        links = tuple(self._links(start))
+        links = tuple(self._links(other if other is not None and self.is_late() else start))
         learned = {
             name: replace(recipe, fails=self._luck.fails(name, recipe.ways))
             for name, recipe in self._ordered().items()
@@ -160,16 +161,25 @@ class Explorer:
             self._failures[tool.name] = probe.said
 
     def _recheck(self, other: Graph, patience: Mapping[str, Patience]) -> None:
-        """Try the recipes of another graph; for tools that it has none of, there is less patience."""
+        """Try the recipes of another graph; for tools that it has none of, there is less patience.
+
+        Recipes for which there is no time are kept: tasks that they do not fit are refused later.
+        """
         for name, tool in self.world.tools.items():
-            advance(note=f"once more: {name}")
             known = other.recipes.get(name)
             if known is None:
                 patience[name].calls //= _WEAK
                 continue
+            if self.is_late():
+                self._recipes[name] = known
+                self._luck.recall(known)
+                advance(items=1)
+                continue
             probe = Probe(self.world, tool, (), self.held(()), self._rng, self._luck)
             probe.try_ways(known.ways)
             self._keep(tool, probe)
+            is_done = name in self._recipes and name not in self._weak  # others are tried further
+            advance(items=int(is_done), note=f"once more: {name}")
 
     def _see_again(self, setups: Iterable[Sequence[Call]], patience: Mapping[str, Patience]) -> None:
         """Look whether tools that changed nothing so far do so after some calls, as `stop` does."""
@@ -303,7 +313,8 @@ class Explorer:
         old: Collection[str] = known.recipes if known is not None else ()
         if known is not None:
             for link in known.links:
-                if self._recipes[link.reader].writes == known.recipes[link.reader].writes:
+                kept = {link.reader, link.user} <= {*self._recipes}
+                if kept and self._recipes[link.reader].writes == known.recipes[link.reader].writes:
                     yield link
         readers = [one for one in self._ordered().values() if one.ways and (not one.writes or one.told)]
         for reader, user in itertools.product(readers, self._ordered().values()):
@@ -447,7 +458,10 @@ def _by_folder(kind: str, steady_ones: Iterable[str]) -> str:
 
 
 def _each(explorer: Explorer, graph: Graph, rng: random.Random) -> Iterator[tuple[Call, ...]]:
-    """Yield programs that end with a call of each tool; some begin with random writes."""
+    """Yield programs that end with a call of each tool; some begin with random writes.
+
+    If there is little time, yield one for each tool: tasks are played twice as well.
+    """
     for recipe in graph.recipes.values():
         found = 0
         for number in range(_MOST_PROGRAMS):
@@ -456,7 +470,7 @@ def _each(explorer: Explorer, graph: Graph, rng: random.Random) -> Iterator[tupl
             if call is not None:
                 yield (*before, call)
                 found += 1
-            if found == _EACH_TWICE:
+            if found == (1 if explorer.is_late() else _EACH_TWICE):
                 break
 
 

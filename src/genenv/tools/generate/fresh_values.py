@@ -17,6 +17,7 @@ from typing import cast
 from genenv.tools.discover.descriptions import (
     BASE64,
     IDENTIFIER,
+    examples,
     has_examples,
     is_prohibition,
     listed,
@@ -24,19 +25,8 @@ from genenv.tools.discover.descriptions import (
     text_format,
 )
 from genenv.tools.discover.state_values import PATHS, PLACES, words_of
-from genenv.tools.language.words import (
-    CITIES,
-    FIRST_NAMES,
-    IDENTIFIER_WORDS,
-    LAST_NAMES,
-    NOTES,
-    NUMBERED,
-    PEOPLE,
-    QUALITIES,
-    STATUSES,
-    TEXT_WORDS,
-    THINGS,
-)
+from genenv.tools.generate.named_texts import isbn, other_text, usual_text
+from genenv.tools.language.words import FIRST_NAMES, LAST_NAMES, NOTES, PEOPLE, QUALITIES, THINGS
 from genenv.tools.worlds.base import Tool
 from genenv.types import Json, JsonObject
 from genenv.untrusted import patterns
@@ -59,11 +49,21 @@ _FORMATS = frozenset({"date-time", "time", "date", "email", "uri", "url"})
 """Text formats that are drawn by format even if there is a pattern; else the pattern decides."""
 _NUMERIC = frozenset({"int32", "int64", "integer", "number", "float", "double", "decimal"})
 """Formats of texts that are numbers."""
+FORMATS = _FORMATS | _NUMERIC | {"uuid", BASE64, IDENTIFIER}
+"""All formats that texts are drawn by; others say nothing here."""
 _ONE_OF = frozenset({"anyOf", "oneOf"})
 _GIDS = re.compile(r"\b(?:gids?|IDs)\b")
 """What a description says of ids of records that are not known."""
 _COUNTED = frozenset({"quantity", "qty", "amount", "count", "price", "cost", "total", "age"})
 """Last words of parameters that are numbers where no schema says what they are."""
+_RANGES: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(("lat", "latitude"), (-60, 60)),
+    **dict.fromkeys(("lng", "lon", "longitude"), (-180, 180)),
+    **dict.fromkeys(("percent", "percentage"), (1, 100)),
+    **dict.fromkeys(("rating", "star"), (1, 5)),
+    **{"hour": (0, 23), "minute": (0, 59), "month": (1, 12), "port": (1024, 9999), "year": (1990, 2026)},
+}
+"""Bounds of numbers by the noun that a parameter is called, where no schema and no description has any."""
 _PAIRS: tuple[tuple[str, str], ...] = (
     *(("after", "before"), ("begin", "end"), ("departure", "return"), ("from", "to"), ("low", "high")),
     *(("min", "max"), ("since", "until"), ("start", "end")),
@@ -71,8 +71,6 @@ _PAIRS: tuple[tuple[str, str], ...] = (
 """Words by which two parameters name the bounds of a range."""
 _WHOLE = frozenset({"age", "count", "id", "limit", "page", "qty", "quantity"})
 """Last words of parameters that are whole numbers, also where their schema says number."""
-_CREATE = frozenset({"add", "create", "insert", "new", "register"})
-"""Verbs of tools whose other words say what the new record is."""
 _DOCUMENTED = re.compile(r"\(?(int|integer|float|number|bool|boolean)\b(?! (?:of|that|to)\b)", re.IGNORECASE)
 """The type at the beginning of a description, for a parameter whose schema has none."""
 _FILES = re.compile(r"\b(?:files?|director(?:y|ies)|folders?)\b", re.IGNORECASE)
@@ -139,11 +137,11 @@ def told_values(tool: Tool, parameter: str) -> str:
 
 
 def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
-    told, examples = str(schema.get("description", "")), schema.get("examples")
+    told, beside = str(schema.get("description", "")), schema.get("examples")
     schema = tool.resolved(schema)
     if "const" in schema:
         return schema["const"]
-    for values in (schema.get("enum"), examples, schema.get("examples")):
+    for values in (schema.get("enum"), beside, schema.get("examples")):
         if isinstance(values, list) and values:
             return rng.choice(values)
     kind = schema.get("type")
@@ -171,8 +169,9 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
         case _:
             if allowed := listed(told):
                 return rng.choice(allowed)
-            named = _said(tool, told)
-            if len(named) > 1 and (not has_examples(told) or rng.random() < _AS_QUOTED):
+            named = _said(tool, told) or _exemplified(tool, name)
+            is_list = not has_examples(told or tool.description)
+            if len(named) > 1 and (is_list or rng.random() < _AS_QUOTED):
                 return rng.choice(named)
             form = text_format(told) or (
                 "email" if "email" in told and PEOPLE & {*words_of(name)[-1:]} else ""
@@ -184,16 +183,24 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
             endings = _ENDING.findall(told) or list(_TEXT_ENDINGS)
             if (digits := _DIGITS.search(told)) and not schema.keys() & _SHAPES:
                 return _digits(int(rng.choice([one for one in digits.groups() if one])), name, rng)
-            likely = None if schema.keys() & _SHAPES else _likely(words_of(name), words_of(tool.name), rng)
+            usual = usual_text(words_of(name), words_of(tool.name), rng)
+            if usual is not None and not _allows(schema, usual):
+                usual = None
             about = {"file"} if _FILES.search(tool.description) else set[str]()
-            return likely or _string(schema, name, rng, about.union(words_of(tool.name)), endings)
+            return usual or _string(schema, name, rng, about.union(words_of(tool.name)), endings)
+
+
+def _allows(schema: JsonObject, text: str) -> bool:
+    """Whether a schema of texts has no form of its own, and allows texts of that length."""
+    least, most = (cast(int, schema.get(key, len(text))) for key in ("minLength", "maxLength"))
+    form = schema.get("format")
+    return "pattern" not in schema and form not in FORMATS and least <= len(text) <= most
 
 
 def _digits(count: int, name: str, rng: random.Random) -> str:
-    """Return a number in digits; one of a book has its check digit (ISO 2108)."""
+    """Return a number in digits; one of a book has its check digit."""
     if count == _ISBN and "isbn" in words_of(name):
-        drawn = [9, 7, 8, *(rng.randrange(10) for _ in range(_ISBN - 4))]
-        return "".join(map(str, [*drawn, -sum(drawn[::2] + 3 * drawn[1::2]) % 10]))
+        return isbn(rng)
     return str(rng.randrange(10 ** (count - 1), 10**count))
 
 
@@ -203,7 +210,14 @@ _NO_VALUES = frozenset({"null", "none", "nil", "true", "false", "undefined"})
 def _said(tool: Tool, told: str) -> list[str]:
     """Return the quoted words of a description that may be values: no parameter's name, and not `null`."""
     allowed = " ".join(one for one in re.split(r"(?<=[.!?])\s", told) if not is_prohibition(one))
-    return [one for one in quoted(allowed) if one not in _NO_VALUES.union(tool.properties)]
+    found = dict.fromkeys((*quoted(allowed), *examples(allowed)))
+    return [one for one in found if one not in _NO_VALUES.union(tool.properties)]
+
+
+def _exemplified(tool: Tool, name: str) -> list[str]:
+    """Return the examples in a tool's description, if only one parameter can mean them: an only text."""
+    texts = [one for one, schema in tool.properties.items() if tool.resolved(schema).get("type") == "string"]
+    return examples(tool.description) if texts == [name] else []
 
 
 def _bounded(schema: JsonObject, description: str) -> JsonObject:
@@ -247,6 +261,8 @@ def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool) -
     most, below = _bound(schema, "maximum", "exclusiveMaximum", min)
     if least is None and most is None and {"timestamp", "epoch"} & set(words_of(name)):
         return _FIRST_SECOND + 900 * rng.randrange(330 * 96)
+    if least is None and most is None:
+        least, most = _RANGES.get((words_of(name) or ("",))[-1], (None, None))
     if least is None and most is None:
         least, most = (1, rng.choice((5, 20, 100)))
     elif most is None:
@@ -328,49 +344,12 @@ def _string(
         return f"https://example.com/{rng.choice(THINGS)}"
     if words & {"phone", "mobile", "telephone", "fax"}:
         return f"+1-555-{rng.randrange(1000, 10000)}"
-    text = _path(words, tool, rng, endings) if _is_path(words, tool) else _words(words, person, rng)
+    text = _path(words, tool, rng, endings) if _is_path(words, tool) else other_text(words, person, rng)
     least = min(int(cast(int, schema.get("minLength", 0))), _MOST_CHARS)
     most = int(cast(int, schema.get("maxLength", 10_000)))
     while len(text) < least:
         text += f" {rng.choice(THINGS)}"
     return text[:most].strip() or "x" * max(1, least)
-
-
-def _likely(words: Sequence[str], tool: Sequence[str], rng: random.Random) -> str | None:
-    """Return a text that people would use for an id, a name or a status; None for other parameters.
-
-    Args:
-        words: the words of the parameter's name.
-        tool: the words of the tool's name.
-        rng: draws the text.
-    """
-    *of, last = words or ("",)
-    record = [word for word in tool if word not in _CREATE]
-    match last:
-        case "id" | "sku" | "ref" | "reference" if of or record:
-            return f"{(of or record)[-1][0].upper()}-{rng.randrange(100, 1000)}"
-        case "number" if NUMBERED & {*of}:
-            return f"{of[-1][0].upper()}-{rng.randrange(100, 1000)}"
-        case "name" if not of and record[-1:] == ["domain"]:
-            return f"{rng.choice(QUALITIES)}-{rng.choice(THINGS)}.example.com"
-        case "name" if {"first", "given"} & {*of}:
-            return rng.choice(FIRST_NAMES)
-        case "name" if {"last", "family"} & {*of}:
-            return rng.choice(LAST_NAMES)
-        case "name" if PEOPLE & {*of} or (not of and PEOPLE & {*tool}):
-            return f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
-        case "name" if not of and _CREATE & {*tool}:
-            return f"{rng.choice(QUALITIES)} {rng.choice(THINGS)}"
-        case "domain" | "hostname" | "subdomain":
-            return f"{rng.choice(QUALITIES)}-{rng.choice(THINGS)}" + ".example.com" * (last != "subdomain")
-        case "status":
-            return rng.choice(STATUSES)
-        case "seat":
-            return f"{rng.randrange(1, 31)}{rng.choice('ABCDEF')}"
-        case _ if not of and last in PEOPLE:
-            return f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
-        case _:
-            return None
 
 
 def _of_pattern(pattern: str, schema: JsonObject, name: str, rng: random.Random, tool: set[str]) -> str:
@@ -394,26 +373,3 @@ def _path(words: set[str], tool: set[str], rng: random.Random, endings: Sequence
     name = f"{rng.choice(QUALITIES)}-{rng.choice(THINGS)}"
     is_place = words & PLACES or (tool & PLACES and not words & {"file", "filename"})
     return name if is_place else f"{name}.{rng.choice(endings)}"
-
-
-def _words(words: set[str], person: str, rng: random.Random) -> str:
-    if words & TEXT_WORDS:
-        return rng.choice(NOTES)
-    if words & {"city", "town", "location", "place", "destination", "origin", "venue"}:
-        return rng.choice(CITIES)
-    if words & {"address", "street"}:
-        return f"{rng.randrange(1, 200)} {rng.choice(LAST_NAMES)} Street"
-    if words & {"username", "login", "handle"}:
-        return person.lower().replace(" ", ".")
-    if words & {"currency"}:
-        return rng.choice(("USD", "EUR", "GBP", "JPY"))
-    if words & {"timezone", "tz"}:
-        return rng.choice(("Europe/Berlin", "America/New_York", "Asia/Tokyo", "UTC"))
-    if words & PEOPLE or (words & {"name"} and words & {"first", "last", "full"}):
-        return person
-    if words == {"name"}:
-        return person if rng.random() < 0.5 else f"{rng.choice(QUALITIES)} {rng.choice(THINGS)}"
-    if words & {"query", "keyword", "search", "term", "word"}:
-        return rng.choice(THINGS)
-    space = "-" if words & IDENTIFIER_WORDS else " "
-    return f"{rng.choice(QUALITIES)}{space}{rng.choice(THINGS)}"

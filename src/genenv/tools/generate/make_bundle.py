@@ -43,16 +43,17 @@ from genenv.tools.language.wording import beginnings, is_documented
 from genenv.tools.language.words import SpokenValues
 from genenv.tools.settings import Style, ToolsConfig
 from genenv.tools.spec import Program
-from genenv.tools.worlds.base import LoadedWorld
+from genenv.tools.worlds.base import NOT_CHOSEN, LoadedWorld, chosen
 from genenv.tools.worlds.limits import USUAL, BoundedWorld, Budget, Limits
 from genenv.tools.worlds.mcp.world import McpWorld
 from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.python import PythonWorld
 from genenv.tools.worlds.recorded import RecordedWorld
-from genenv.tools.worlds.sources import ToolOrigin
+from genenv.tools.worlds.sources import Source, ToolOrigin
 
-_EXPLORING = 0.5
-"""Share of the time after which no more ways to call tools are tried."""
+_EXPLORING, _EXPLORING_AGAIN = 0.5, 0.65
+"""Shares of the time after which no more ways to call tools are tried, the second for tools that were opened
+in another way."""
 _EXPLORING_S = 180.0
 """Time in seconds after which no more are tried, as what takes longer is rarely found at all."""
 _FILES = {False: "base", True: "held-out"}
@@ -189,13 +190,13 @@ def _made(
     origin, files = wanted.origin, folder / "files"
     with staged(reporter, f"loading {origin.label}", items=None, unit=""):
         source = origin.bring(files, budget)
-        world = source.open(files)
+        world, hidden = _opened(origin, source, files)
     try:
         explorer, graph = _explored(world, wanted, reporter, budget)
         while (completed := origin.complete(world, source, files)) is not None:
             source = completed
             world.close()
-            world = source.open(files)
+            world, hidden = _opened(origin, source, files)
             explorer, graph = _explored(world, wanted, reporter, budget, graph)
         begins = graph.begins_with
         spoken = SpokenValues()
@@ -227,7 +228,7 @@ def _made(
         about = About(
             name=name,
             source=source,
-            leave_out=unjudged(graph),
+            leave_out=(*unjudged(graph), *hidden),
             user_answers=wanted.user_answers,
             state=rules,
         )
@@ -240,6 +241,22 @@ def _made(
     if spoken.values:
         (folder / "values.toml").write_text(values_toml(spoken), encoding="utf-8")
     return Made(bundle=Bundle.open(folder), world=world)
+
+
+def _opened(origin: ToolOrigin, source: Source, files: Path) -> tuple[LoadedWorld, list[str]]:
+    """Return the opened tools, and the names of those that the user does not want (`ToolOrigin.only`)."""
+    world = source.open(files)
+    try:
+        wanted = chosen((*world.tools, *world.left_out), origin.only, origin.label)
+        hidden = [name for name in world.tools if name not in wanted]
+        world.hide(hidden, NOT_CHOSEN)
+        if not world.tools:
+            reasons = "; ".join(f"{name}: {world.left_out[name]}" for name in wanted)
+            raise UsageError(f"--only chooses nothing that can be a tool ({reasons[:400]})")
+    except UsageError:
+        world.close()
+        raise
+    return world, hidden
 
 
 def _explored(
@@ -258,7 +275,8 @@ def _explored(
     begins = first_call(bounded) if isinstance(world, PythonWorld | McpWorld) else ""
     explorer = Explorer(observed(bounded, (), begins), random.Random(f"{wanted.seed} probing"))
     until = budget.seconds + _EXPLORING_S
-    explorer.is_late = lambda: budget.is_spent(_EXPLORING) or budget.seconds > until
+    share = _EXPLORING if before is None else _EXPLORING_AGAIN
+    explorer.is_late = lambda: budget.is_spent(share) or budget.seconds > until
     again = " again, opened in another way" if before is not None else ""
     with staged(reporter, f"trying the tools{again}", items=len(world.tools), unit="tools"):
         return explorer, replace(explorer.explore(other=before), begins_with=begins)

@@ -54,9 +54,10 @@ observation instruction feedback
 """Words of parameters that take a remark."""
 PEOPLE = frozenset(
     _listed("""
-assignee attendee author buyer client collaborator colleague contact customer driver employee follower friend
-guest holder lead manager member owner participant passenger patient person pupil recipient reviewer seller
-sender student subscriber teacher tenant traveler user visitor watcher
+approver artist assignee attendee author buyer client collaborator colleague contact creator customer doctor
+driver employee follower friend guest holder host instructor lead manager member nurse organizer owner
+participant passenger patient person pupil receiver recipient requester reviewer seller sender speaker student
+subscriber teacher tenant traveler user visitor watcher
 """)
 )
 """Nouns of what has a person's name."""

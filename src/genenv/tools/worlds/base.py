@@ -7,11 +7,12 @@ that it has executed; results are the same with and without the cache.
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +20,7 @@ from keyword import iskeyword
 from typing import NamedTuple, Protocol, cast
 from unicodedata import is_normalized
 
+from genenv.errors import UsageError
 from genenv.types import Json, JsonObject
 from genenv.untrusted import schemas
 
@@ -26,6 +28,8 @@ GONE = "The tool ended its process, or took too long."
 TOOK_TOO_LONG = "The tool took too long."
 MOST_CHARS = 64_000
 """Of a result. More is an error for the agent, who could not read it."""
+NOT_CHOSEN = "--only does not choose it"
+"""Why a tool is none, where the user wants others of the same source."""
 TOO_LONG = f"The result is longer than {MOST_CHARS} characters."
 _SHORT_LIST, _MOST_LISTED = 3, 20
 """Values of a parameter that a prompt repeats, and that it lists; of longer lists it has the first ones."""
@@ -242,6 +246,26 @@ def usable(listed: Mapping[str, Callable[[], Tool]]) -> tuple[dict[str, Tool], d
     return tools, left_out
 
 
+def chosen(names: Iterable[str], only: Sequence[str], label: str) -> list[str]:
+    """Return the names that match a pattern, such as `git_*`; without patterns, all.
+
+    Args:
+        names: the names of the tools.
+        only: the patterns.
+        label: where the tools are from, for messages.
+
+    Raises:
+        UsageError: a pattern matches no name.
+    """
+    listed = list(names)
+    for pattern in only:
+        if not fnmatch.filter(listed, pattern):
+            raise UsageError(
+                f"--only {pattern!r} matches no tool of {label}; its tools are {', '.join(listed)[:400]}"
+            )
+    return [name for name in listed if not only or any(fnmatch.fnmatchcase(name, one) for one in only)]
+
+
 class Session(Protocol):
     """One run of a world's tools, from the first state on. No other session sees what it does."""
 
@@ -302,6 +326,11 @@ class LoadedWorld(World):
     def received(self) -> int:
         """Return the number of bytes that the tools' process has sent so far."""
         return 0
+
+    def hide(self, names: Collection[str], why: str) -> None:
+        """Offer some tools no longer."""
+        self.tools = {name: tool for name, tool in self.tools.items() if name not in names}
+        self.left_out = {**self.left_out, **dict.fromkeys(names, why)}
 
 
 class ReplayingSession:

@@ -126,7 +126,7 @@ class BoundedWorld(WrappedWorld):
         if len(world.tools) > MOST_TOOLS:
             raise UsageError(
                 f"there are {len(world.tools)} tools, and at most {MOST_TOOLS} can be learned together; "
-                "have the server offer those that belong together"
+                "choose those that belong together with --only"
             )
         super().__init__(world)
         self._received, self._budget = world.received, budget

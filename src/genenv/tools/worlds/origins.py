@@ -21,7 +21,7 @@ from pathlib import Path
 from genenv.errors import UsageError, first_line
 from genenv.texts import json_line
 from genenv.tools.discover.exploring import differing
-from genenv.tools.worlds.base import Call, LoadedWorld, Outcome, Played, usable
+from genenv.tools.worlds.base import NOT_CHOSEN, Call, LoadedWorld, Outcome, Played, chosen, usable
 from genenv.tools.worlds.importing import package_root
 from genenv.tools.worlds.limits import USUAL, Budget
 from genenv.tools.worlds.mcp.client import (
@@ -70,7 +70,7 @@ def origin_of(
 
     Args:
         text: the argument.
-        only: prefixes of the wanted paths of an OpenAPI document.
+        only: prefixes of the wanted paths of an OpenAPI document, or patterns of the names of other tools.
         folder: the initial content of an MCP server's folder, or the folder of which a Python file reads.
         writes: whether to call tools of a network service that may write.
         service: the real service of an OpenAPI document, if its operations are to be recorded.
@@ -102,15 +102,17 @@ def origin_of(
         return ServiceOrigin(text, service, only, writes=writes, most=most or MOST_SENT)
     if is_document:
         return OpenApiOrigin(text, tuple(only))
-    if only:
-        raise UsageError("--only chooses among the paths of an OpenAPI document, and --from names none")
-    if is_remote:
-        return RemoteOrigin(text.removeprefix(_MCP), writes=writes, most=most or MOST_SENT)
-    if is_server:
-        return McpOrigin.read(text.removeprefix(_MCP), folder)
+    origin: ToolOrigin | None = None
     file, _, made_of = text.partition(":")
-    if file.endswith(".py"):
-        return PythonOrigin(Path(file), made_of, root=folder)
+    if is_remote:
+        origin = RemoteOrigin(text.removeprefix(_MCP), writes=writes, most=most or MOST_SENT)
+    elif is_server:
+        origin = McpOrigin.read(text.removeprefix(_MCP), folder)
+    elif file.endswith(".py"):
+        origin = PythonOrigin(Path(file), made_of, root=folder)
+    if origin is not None:
+        origin.only = tuple(only)
+        return origin
     raise UsageError(
         f"--from {text!r} is nothing that tools can come from; name a Python file (tools.py, "
         "tools.py:Class), an OpenAPI document (openapi.json, openapi.yaml, https://.../openapi.json), or the "
@@ -438,7 +440,8 @@ class RemoteOrigin(ToolOrigin):
         tools, left_out = usable({one.name: partial(tool_of, one) for one in connection.tools})
         left_out |= connection.left_out
         refused = {name: _REFUSED for name, one in tools.items() if may_write(one) and not self._writes}
-        kept = {name: one for name, one in tools.items() if name not in refused}
+        wanted = chosen(tools, self.only, self._address)
+        kept = {name: one for name, one in tools.items() if name in wanted and name not in refused}
         if not kept:
             reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())[:400]
             raise UsageError(
@@ -447,7 +450,8 @@ class RemoteOrigin(ToolOrigin):
                 if tools
                 else f"{self._address} gives no tools: {reasons or 'it lists none'}"
             )
-        return record(kept, send, {**left_out, **refused}, random.Random("recording"), self._most)
+        unwanted = {name: NOT_CHOSEN for name in tools if name not in wanted}
+        return record(kept, send, {**left_out, **refused, **unwanted}, random.Random("recording"), self._most)
 
 
 class OpenApiOrigin(ToolOrigin):

@@ -156,6 +156,8 @@ class ToolOrigin:
     """The name shown in progress messages."""
     warning: str
     """A warning shown before the tools are called."""
+    only: tuple[str, ...] = ()
+    """Patterns of the names of the wanted tools, such as `git_*`; empty: all."""
 
     def bring(self, files: Path, budget: Budget | None = None) -> Source:
         """Copy what the tools need into a new folder, and return the source that opens them from there.

@@ -6,18 +6,19 @@ import itertools
 import random
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from genenv.errors import DataError
 from genenv.tools.discover.state_values import words_of
-from genenv.tools.generate.fresh_values import fresh
+from genenv.tools.generate.fresh_values import FORMATS, fresh
+from genenv.tools.generate.named_texts import alike
 from genenv.tools.worlds.base import Tool
 from genenv.tools.worlds.openapi.resources import Table
 from genenv.tools.worlds.openapi.shapes import (
     Answer,
     Field,
     items_of,
-    looks_like_an_id,
     plain,
     properties_of,
     reference_path,
@@ -115,7 +116,7 @@ def _drawn(table: Table, rng: random.Random, *, examples: bool) -> Record:
         if name in known[:_MOST_FIELDS] or name in table.required:
             schema = table.fields[name]
             schema = schema if examples else varied(schema, name)
-            value = valued(name, schema, rng)
+            value = valued(name, schema, rng, record=table.word)
             if name in table.required or value not in ({}, [], None):
                 record[name] = value
     return record
@@ -134,29 +135,36 @@ def varied(schema: Mapping[str, Any], name: str = "") -> dict[str, Any]:
     Args:
         schema: of a field.
         name: the name of the field, if an example that says what a record is (`"type": "task"`) is to be
-            kept, too, and one that is an id (`12345`, `cus_4fx`) to be joined by others that look like it.
+            kept, too, and one with a form (`12345`, `cus_4fx`, `EUR`) to be joined by others like it.
     """
     examples = cast("Sequence[Json]", schema.get("examples", ()))
     (one,) = examples if len(examples) == 1 else (None,)
     if len(examples) != 1 or not is_simple(schema.get("pattern", "")):
         return dict(schema)
-    if name and isinstance(one, str) and not {"enum", "format", "pattern"} & set(schema):
+    has_form = {"enum", "pattern"} & set(schema) or schema.get("format") in FORMATS
+    if name and isinstance(one, str) and not has_form:
         if _CLASSES & {*words_of(name)[-1:]}:
             return dict(schema)
-        if looks_like_an_id(one):
-            rng = random.Random(one)
-            others = (
-                "".join(str(rng.randrange(1, 10)) if sign.isdigit() else sign for sign in one)
-                for _ in range(_MOST_EXAMPLES - 1)
-            )
-            return {**schema, "examples": [one, *others]}
+        rng = random.Random(one)
+        others = [other for _ in range(_MOST_EXAMPLES - 1) if (other := alike(one, rng)) is not None]
+        if others and all(fits(schema, other) for other in others):
+            return {**schema, "examples": list(dict.fromkeys((one, *others)))}
     return {name: one for name, one in schema.items() if name != "examples"}
 
 
-def valued(name: str, schema: Mapping[str, Any], rng: random.Random, depth: int = 0) -> Json:
+def valued(
+    name: str, schema: Mapping[str, Any], rng: random.Random, depth: int = 0, *, record: str = ""
+) -> Json:
     """Return a random value that a field's schema allows.
 
     Dates with time are always `MOMENT`. Outer objects have all single fields, inner ones required ones.
+
+    Args:
+        name: the name of the field.
+        schema: its schema.
+        rng: draws the value.
+        depth: the number of objects and lists that the field is in.
+        record: the name of the record that has the field, for names and titles.
     """
     if schema.get("format") == "date-time" and schema.get("type", "string") == "string":
         return MOMENT
@@ -165,7 +173,7 @@ def valued(name: str, schema: Mapping[str, Any], rng: random.Random, depth: int 
         required = required_of(schema)
         single = ("string", "integer", "number", "boolean")
         return {
-            key: valued(key, one, rng, depth + 1)
+            key: valued(key, one, rng, depth + 1, record=name)
             for key, one in properties.items()
             if key in required or (depth < 2 and one.get("type") in single)
         }
@@ -173,15 +181,15 @@ def valued(name: str, schema: Mapping[str, Any], rng: random.Random, depth: int 
     if schema.get("type") == "array" and properties_of(items):
         least = int(schema.get("minItems", 1)) if depth < _DEEPEST else 0
         return [valued(name, items, rng, depth + 1) for _ in range(max(1, min(least, 4)))]
-    return next((one for one in _draws(name, schema, rng) if fits(schema, one)), None)
+    return next((one for one in _draws(name, schema, rng, record) if fits(schema, one)), None)
 
 
-def _draws(name: str, schema: Mapping[str, Any], rng: random.Random) -> Iterator[Json]:
+def _draws(name: str, schema: Mapping[str, Any], rng: random.Random, record: str = "") -> Iterator[Json]:
     """Yield natural values, then others that the schema may allow."""
     if schema.get("type", "string") == "string" and "pattern" in schema and "enum" not in schema:
         yield str(rng.randrange(_FIRST, 10 * _FIRST))
         schema = {key: one for key, one in schema.items() if key != "format"}
-    tool = alone(name, schema)
+    tool = replace(alone(name, schema), name=record or name)
     for _ in range(_TRIES):
         yield fresh(tool, name, rng)
 
