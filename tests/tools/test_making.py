@@ -177,6 +177,10 @@ def test_few_tasks_and_what_is_in_none_of_them_are_said_with_a_reason() -> None:
 
 def test_half_of_what_was_asked_for_is_no_reason_to_warn() -> None:
     assert Drawn(base=50, held_out=5, asked=(100, 10)).warnings == []
+    late = Drawn(base=3, held_out=0, asked=(9, 9), out_of_time=True).lacking
+    assert late is not None
+    assert "the time was over" in late
+    assert "--most-seconds" in late
 
 
 def test_no_task_on_either_side_is_a_sentence() -> None:

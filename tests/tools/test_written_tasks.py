@@ -311,7 +311,7 @@ def test_what_a_model_wrote_is_kept_when_it_is_interrupted_or_the_time_is_over(
     programs = [*done.bundle.base.values(), *done.bundle.held_out.values()]
     assert all(one.request for one in programs)
     assert 0 < len(programs) == done.base + done.held_out < 15
-    assert (done.stopped, done.out_of_time) == (interrupted, not interrupted)
+    assert (done.stopped, done.drawn.out_of_time) == (interrupted, not interrupted)
     assert done.written
     assert f"{len(programs)} of " in done.written.said
     assert len(model.prompts) == 3

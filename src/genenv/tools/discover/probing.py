@@ -182,7 +182,7 @@ class Probe:
         start, plays = patience.clock(), self._plays
         for is_whole in self._search() if not self.is_sure else ():
             spent = self._plays - plays
-            is_late = patience.clock() - start > patience.seconds
+            is_late = patience.clock() - start > patience.seconds / 2
             if is_late or spent > patience.calls // 2 or (self.is_sure and is_whole):
                 break
         patience.calls -= self._plays - plays

@@ -16,6 +16,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from genenv.tools.discover.descriptions import agreeing, is_said_required, is_wanted, misplaced, referring
+from genenv.tools.discover.free_records import free_records
 from genenv.tools.discover.state_values import ANY, KEY, NAMES, Records, indices, leaves, refers, wanted
 from genenv.tools.generate.fresh_values import fresh, in_order, told_values
 from genenv.tools.language.words import COLUMN, SAID
@@ -216,6 +217,7 @@ def draw_arguments(
             args[name] = list({repr(one): one for one in listed}.values())
         else:
             args[name] = _chosen(values, recipe.fails.get(name, ()), rng, same)
+    args |= free_records(tool, args, [one for one in args if chosen[one] == FRESH], given, held.records, rng)
     for outer, fields in _inner(tool, ways, chosen, args, held).items():
         _place(tool, outer, args[outer], fields, held, rng)
     args |= in_order({name: args[name] for name, way in chosen.items() if way == FRESH and name in args})

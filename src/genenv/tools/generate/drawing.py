@@ -169,6 +169,8 @@ class Drawn:
     """Number of refused programs by reason."""
     unused: Mapping[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
     """Tools that have a recipe but are in no task, with their numbers of refused programs by reason."""
+    out_of_time: bool = False
+    """Whether the time limit ended the drawing of tasks."""
 
     @classmethod
     def of(cls, drawing: Drawing, asked: tuple[int, int]) -> Drawn:
@@ -186,6 +188,7 @@ class Drawn:
             asked=asked,
             refused=drawing.refused,
             unused={tool: refused.get(tool, Counter()) for tool in drawing.subjects if tool not in used},
+            out_of_time=drawing.is_over() and any(len(found[side]) < asked[side] for side in (False, True)),
         )
 
     @property
@@ -210,9 +213,10 @@ class Drawn:
         ]
         return said
 
-    @staticmethod
-    def _why(reasons: Counter[str]) -> str:
+    def _why(self, reasons: Counter[str]) -> str:
         """Return a count of the reasons for refusing programs, and advice."""
+        if self.out_of_time and not reasons:
+            return "the time was over before any program of calls was tried; --most-seconds allows more"
         if not reasons:
             return "no program of calls could be drawn"
         (most, _), *_ = reasons.most_common(1)

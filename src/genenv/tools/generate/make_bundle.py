@@ -81,8 +81,6 @@ class Made:
     bundle: Bundle
     world: LoadedWorld
     """The tools as they were explored, closed."""
-    out_of_time: bool = False
-    """Whether the time limit ended the drawing of tasks."""
     drawn: Drawn = field(default_factory=Drawn)
     """Counts of the drawn tasks."""
     stopped: bool = False
@@ -301,7 +299,6 @@ def _draw(
     write_tasks(made.bundle, drawing.found)
     made.written = drawing.writing
     made.drawn = Drawn.of(drawing, (wanted.base, wanted.held_out))
-    made.out_of_time = budget.is_over and made.base + made.held_out < wanted.base + wanted.held_out
 
 
 @contextlib.contextmanager
@@ -478,6 +475,6 @@ def _notes(made: Made) -> Sequence[str]:
         notes.append("- The system cannot keep the tools from writing outside their folder.")
     if may_write := getattr(made.bundle.about.source, "may_write", ()):
         notes.append(f"- Beside their own folder the tools may write in {', '.join(may_write)}.")
-    if made.out_of_time:
+    if made.drawn.out_of_time:
         notes.append("- The time was over before all tasks were drawn; `--most-seconds` allows more.")
     return notes
