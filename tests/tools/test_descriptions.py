@@ -260,7 +260,8 @@ def test_what_a_description_prohibits_is_no_value() -> None:
     ("said", "values"),
     [
         ("Move a deal (e.g., 'Negotiation', 'Closed Won').", ["Negotiation", "Closed Won"]),
-        ("Its genre (e.g. fantasy, science fiction, etc)", ["fantasy", "science fiction"]),
+        ("Its genre (e.g. fantasy, science fiction, etc.)", ["fantasy", "science fiction"]),
+        ("Shown as, for example: 'a b'. It must not be called 'con'.", ["a b"]),
         ('A stage, such as "in review" or "done".', ["in review", "done"]),
         ("The user's name, like the customers' own", []),
         ("A number (e.g. 5)", []),
@@ -268,7 +269,8 @@ def test_what_a_description_prohibits_is_no_value() -> None:
     ],
 )
 def test_examples_may_have_several_words_or_stand_in_parentheses(said: str, values: list[str]) -> None:
-    assert examples(said) == values
+    assert examples(said, unquoted=True) == values
+    assert examples(said) == (values if "fantasy" not in values else [])
 
 
 def test_examples_of_a_tool_are_of_its_only_text() -> None:
@@ -283,3 +285,22 @@ def test_examples_of_a_tool_are_of_its_only_text() -> None:
         parameters={"properties": {**properties, "label": {"type": "string"}}},
     )
     assert "Closed Won" not in [fresh(two, "stage", random.Random(seed)) for seed in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("name", "schema"),
+    [
+        ("location", {"description": "The city and state (e.g. San Francisco, CA)"}),
+        ("path", {"description": "Path to the image file (e.g., png, jpg, or gif)"}),
+        ("due", {"description": "The due date (e.g. today, tomorrow)", "format": "date"}),
+        ("customer_id", {}),
+    ],
+)
+def test_words_in_parentheses_are_values_of_categories_alone(name: str, schema: dict[str, Any]) -> None:
+    one = Tool(
+        name="get",
+        description="Get details of a customer (e.g., name, email, phone).",
+        parameters={"properties": {name: {"type": "string", **schema}}},
+    )
+    words = {"San Francisco", "CA", "png", "jpg", "gif", "today", "tomorrow", "name", "email", "phone"}
+    assert words.isdisjoint(str(fresh(one, name, random.Random(seed))) for seed in range(30))

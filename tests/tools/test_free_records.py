@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any, cast
 
+import pytest
+
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.free_records import free_records
 from genenv.tools.discover.state_values import Records
@@ -44,6 +46,33 @@ def test_a_changed_record_gets_some_fields_and_a_condition_holds_for_a_record() 
         assert 1 <= len(changed) <= 2
         ((field, value),) = drawn("delete_records", "conditions", seed, table="customers").items()
         assert any(row[field] == value for row in ROWS["shop"]["customers"])
+
+
+@pytest.mark.parametrize(
+    ("tool", "parameter", "told"),
+    [
+        ("fetch_page", "headers", {}),
+        ("log_message", "data", {}),
+        ("add_customer", "fields", {"additionalProperties": False}),
+        ("add_customer", "fields", {"additionalProperties": {"type": "integer"}}),
+    ],
+)
+def test_what_is_no_record_of_a_table_is_left_alone(tool: str, parameter: str, told: dict[str, Any]) -> None:
+    one = Tool(name=tool, parameters={"properties": {parameter: {"type": "object", **told}}})
+    for seed in range(10):
+        drawn = free_records(one, {parameter: {}}, [parameter], {}, Records(ROWS), random.Random(seed))
+        assert drawn == {}
+
+
+def test_the_table_is_that_of_the_longest_name_in_the_tools_name() -> None:
+    rows: Any = {
+        "orders": [{"id": n, "day": n} for n in range(2)],
+        "order_items": [{"id": n, "sku": n} for n in range(2)],
+    }
+    for tool, field in (("create_order_item", "sku"), ("create_order", "day"), ("put_thing", "")):
+        one = Tool(name=tool, parameters={"properties": {"data": {"type": "object"}}})
+        found = free_records(one, {"data": {}}, ["data"], {}, Records(rows), random.Random(0))
+        assert {*cast("dict[str, Json]", found.get("data", {}))} == {field} - {""}
 
 
 def test_what_has_a_schema_or_no_records_is_left_alone() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from genenv.tools.generate.fresh_values import fresh, in_order
+from genenv.tools.generate.fresh_values import consistent, fresh
+from genenv.tools.generate.named_texts import TITLES, alike
 from genenv.tools.worlds.base import Tool
 
 BOUNDS: list[dict[str, Any]] = [
@@ -74,11 +75,21 @@ def test_a_quantity_without_a_type_is_a_number() -> None:
         ("book", "new_seat", {"type": "string"}, r"\d+[A-F]"),
         ("set", "status", {"type": "string"}, r"pending|active|paused|completed|archived"),
         ("set", "new_status", {"type": "string"}, r"pending|active|paused|completed|archived"),
-        ("add_task", "title", {"type": "string"}, r"[a-z ]+ (?:\w+ )?[a-z]+"),
+        ("add_task", "title", {"type": "string"}, "|".join(TITLES["task"])),
+        ("book_table", "name", {"type": "string"}, r"[A-Za-z]+ [A-Za-z]+"),
+        ("add_meeting_attendee", "name", {"type": "string"}, r"[A-Z][a-z]+ [A-Z][a-z]+"),
+        ("get_store", "id", {"type": "string"}, r"S-\d{3}"),
+        ("send", "postal_address", {"type": "string"}, r"\d+ [A-Z][a-z]+ Street"),
+        ("run", "code", {"type": "string"}, r"[a-z]+ [a-z]+"),
+        ("compile", "programming_language", {"type": "string"}, r"[a-z]+ [a-z]+"),
+        ("plan", "time_zone", {"type": "string"}, r"UTC|\w+/\w+"),
+        ("pay", "currency_type", {"type": "string"}, r"[A-Z]{3}"),
+        ("save", "years", {"type": "integer"}, r"\d{1,2}|100"),
+        ("save", "year", {"type": "integer"}, r"\d{4}"),
         ("add", "virtual_balance", {"type": "string", "format": "amount"}, r"\d+\.\d\d"),
         ("add", "currency_code", {"type": "string", "format": "string"}, r"[A-Z]{3}"),
         ("add", "iban", {"type": "string"}, r"DE\d{20}"),
-        ("add", "category", {"type": "string", "maxLength": 2}, r".{1,2}"),
+        ("add", "category", {"type": "string", "maxLength": 5}, r"books|music|tools|toys|pets|gifts|.{4,5}"),
         ("add", "password", {"type": "string", "pattern": "^[a-f]{9}$"}, r"[a-f]{9}"),
         ("place", "latitude", {"type": "number"}, r"-?\d\d?(?:\.5)?"),
         ("rate", "rating", {"type": "integer"}, r"[1-5]"),
@@ -106,5 +117,41 @@ def test_what_begins_a_range_is_not_above_what_ends_it() -> None:
         "from": "z",
     }
     ordered = {**drawn, "start_date": "2026-04-14", "end_date": "2026-10-31", "priceMin": 4, "priceMax": 9}
-    assert in_order(drawn) == ordered
-    assert in_order(ordered) == ordered
+    assert consistent(drawn) == ordered
+    assert consistent(ordered) == ordered
+
+
+def test_a_made_up_address_is_that_of_the_only_person_who_is_named() -> None:
+    one: dict[str, Any] = {"name": "Petra Abbott", "email": "kira.nash@example.com", "n": 3}
+    assert consistent(one) == {**one, "email": "petra.abbott@example.com"}
+    two = {**one, "friend": "Omar Falk"}
+    assert consistent(two) == two
+    assert consistent({"name": "Blue Lamp", "email": "kira.nash@example.com"})["email"][0] == "k"
+
+
+@pytest.mark.parametrize(
+    ("example", "form"),
+    [
+        ("EUR", r"[A-Z]{3}"),
+        ("€", "[€$£¥]"),
+        ("123.45", r"\d{3}\.\d\d"),
+        ("cus_4fx", r"cus_\dfx"),
+        ("#1e88e5", r"#\de\d\de\d"),
+        ("2024-05", r"20\d\d-(0\d|1[012])"),
+        ("20240115", r"20\d\d(0\d|1[012])[0-3]\d"),
+        ("15.01.2024", r"[0-3]\d\.[01]\d\.20\d\d"),
+        ("2018-09-17T12:46:47+01:00", r"2026-\d\d-\d\dT12:46:47\+01:00"),
+        ("10:30", r"[01]\d:(00|15|30|45)"),
+        ("192.168.0.1", r"10(\.\d{1,3}){3}"),
+        ("🎉", r"[^a-z]{1,2}"),
+    ],
+)
+def test_a_text_of_the_form_of_an_example(example: str, form: str) -> None:
+    drawn = {alike(example, random.Random(seed)) for seed in range(30)}
+    assert all(re.fullmatch(form, one or "") for one in drawn)
+    assert len(drawn) > 2
+
+
+@pytest.mark.parametrize("example", ["hello", "My account", "UTF-8", "us-east-1", "Q3", "東京", ""])
+def test_words_are_no_form(example: str) -> None:
+    assert alike(example, random.Random(0)) is None

@@ -123,25 +123,26 @@ def take_days(employee_id: str, count: int) -> dict:
 '''
 
 
-def test_no_lookup_of_a_record_has_the_result_of_another_record(tmp_path: Path) -> None:
+@pytest.mark.long
+def test_a_lookup_of_another_record_does_not_count_though_the_answer_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "leave.py").write_text(BALANCES)
-    made(tmp_path / "leave", tmp_path / "leave.py", base=20, held_out=10)
+    made(tmp_path / "leave", tmp_path / "leave.py", base=30, held_out=8)
     env = load_environment(str(tmp_path / "leave"))
     assert isinstance(env, Tools)
-    asked = set[str]()
+    mistaken = 0
     with closing(env.world):
         for task in (*base_tasks(env, env.seeds(), seed=0).values(), *env.held_out()):
-            calls, before = calls_of(task.payload, "calls"), calls_of(task.payload, "before")
-            for number, one in enumerate(calls):
-                if one.tool == "get_balance":
-                    asked.add(str(one.args["employee_id"]))
-                    state = env.world.play([*before, *calls[:number]]).state
-                    days = list(cast("dict[str, dict[str, int]]", state)["days"].values())
-                    told = env.world.play([*before, *calls[: number + 1]]).outcomes[-1].result
-                    assert days.count(cast("dict[str, int]", told)["days"]) == 1
-    assert len(asked) > 2
+            assert env.check(task, task.oracle).success
+            for asked, other in (("E-2", "E-3"), ("E-3", "E-2")):
+                call, instead = (f'get_balance(employee_id="{one}")' for one in (asked, other))
+                replies = tuple(reply.replace(call, instead) for reply in task.oracle)
+                if replies != task.oracle:
+                    mistaken += 1
+                    assert not env.check(task, replies).success
+    assert mistaken > 1
 
 
+@pytest.mark.long
 def test_only_the_tools_that_a_user_chooses_are_tried_and_shown(tmp_path: Path) -> None:
     (tmp_path / "leave.py").write_text(BALANCES + "\n\ndef ring() -> int:\n    return len(days)\n")
     file = str(tmp_path / "leave.py")

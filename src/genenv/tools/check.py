@@ -43,8 +43,6 @@ MAX_PARTIAL = 0.95
 """Maximum credit of a rollout that is not right."""
 _OTHER_ARGUMENTS = 3
 """Number of other arguments with which a lookup is tried: their results must not all be the task's."""
-_OTHER_RECORDS = 5
-"""Number of other records of which a lookup is made: none of the results must be the task's."""
 _DRAWS = 20
 """Maximum number of tries per random call to draw a call that is not in the solution."""
 _NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?(?![\w])")
@@ -232,7 +230,7 @@ def _unread(
     made = list(zip(calls, outcomes, strict=False))
     asked = calls_of(task.payload, "calls")
     for number in _lookups(toolbox, task):
-        if not _is_obtained(toolbox, asked[number], wanted[number], made):
+        if not _is_obtained(toolbox, task, asked[number], wanted[number], made):
             return f"The result of {asked[number].tool} was never obtained."
     return None
 
@@ -245,13 +243,31 @@ def _lookups(toolbox: Toolbox, task: Task) -> list[int]:
     return [n for n, one in asked if n not in means and not toolbox.graph.recipes[one.tool].writes]
 
 
-def _is_obtained(toolbox: Toolbox, call: Call, wanted: Outcome, made: Iterable[tuple[Call, Outcome]]) -> bool:
-    """Return whether calls of any tools have given the result of one."""
+def _is_obtained(
+    toolbox: Toolbox, task: Task, call: Call, wanted: Outcome, made: Iterable[tuple[Call, Outcome]]
+) -> bool:
+    """Return whether calls have given the result of one: calls of other tools, or of its own for the same."""
     good = [(one, outcome.result) for one, outcome in made if outcome.error is None]
     if toolbox.bundle.is_unsteady(call.tool):
         return any((one.tool, one.args) == (call.tool, call.args) for one, _ in good)
     wants = toolbox.bundle.found(call.tool, wanted.result)
-    return any(is_equal(toolbox.bundle.found(call.tool, result), wants) for _, result in good)
+    return any(
+        is_equal(toolbox.bundle.found(call.tool, result), wants) and not _of_another(toolbox, task, call, one)
+        for one, result in good
+    )
+
+
+def _of_another(toolbox: Toolbox, task: Task, call: Call, made: Call) -> bool:
+    """Whether a call of the same tool names another record, whose result may be the same by chance."""
+    if made.tool != call.tool or made.args == call.args:
+        return False
+    ways = toolbox.graph.recipes[call.tool].ways
+    named = [name for name in call.args if name in made.args and (refers(name) or refers(ways.get(name, "")))]
+    others = {name: str(made.args[name]) for name in named if str(made.args[name]) != str(call.args[name])}
+    if not others:
+        return False
+    held = toolbox.values(Program.model_validate(task.spec))
+    return any(text in map(str, held.get(ways.get(name, ""), ())) for name, text in others.items())
 
 
 def _unsaid(answers: Sequence[Json], words: str) -> str | None:
@@ -349,8 +365,8 @@ def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
 def _needs_every_lookup(toolbox: Toolbox, task: Task) -> Rejection | None:
     """Reject a task with a lookup that `check` cannot verify.
 
-    Its result is that of another call of the solution, that of the same tool of another record, or that of
-    the same tool with made-up arguments, as where these find nothing either.
+    Its result is that of another call of the solution, or that of the same tool with made-up arguments, as
+    where these find nothing either.
     """
     if not is_solvable(task):
         return None
@@ -358,38 +374,20 @@ def _needs_every_lookup(toolbox: Toolbox, task: Task) -> Rejection | None:
     made = list(zip(calls, toolbox.world.play([*before, *calls]).outcomes[len(before) :], strict=True))
     for number in _lookups(toolbox, task):
         (call, outcome), others = made[number], [*made[:number], *made[number + 1 :]]
-        if _is_obtained(toolbox, call, outcome, others):
+        if _is_obtained(toolbox, task, call, outcome, others):
             return Rejection(RejectReason.TRIVIAL, f"Another call gives the result of {call.tool}.")
         if toolbox.bundle.is_unsteady(call.tool):
             continue
         tool, rng = toolbox.world.tools[call.tool], random.Random(f"{json.dumps(task.spec)} {number}")
-        for name, other in _of_other_records(toolbox, task, call, rng):
-            outcome_there = toolbox.world.play([*before, *calls[:number], other]).outcomes[-1]
-            if _is_obtained(toolbox, call, outcome, [(call, outcome_there)]):
-                return Rejection(
-                    RejectReason.TRIVIAL, f"Another {label(name)} gives the result of {call.tool}."
-                )
         drawn = (
             Call(tool=call.tool, args={name: fresh(tool, name, rng) for name in call.args})
             for _ in range(_OTHER_ARGUMENTS)
         )
         ways = [one for one in drawn if one.args != call.args]
         played = [toolbox.world.play([*before, *calls[:number], one]).outcomes[-1] for one in ways]
-        if len(ways) > 1 and all(_is_obtained(toolbox, call, outcome, [(call, one)]) for one in played):
+        if len(ways) > 1 and all(_is_obtained(toolbox, task, call, outcome, [(call, one)]) for one in played):
             return Rejection(RejectReason.TRIVIAL, f"Made-up arguments give the result of {call.tool}.")
     return None
-
-
-def _of_other_records(
-    toolbox: Toolbox, task: Task, call: Call, rng: random.Random
-) -> Iterator[tuple[str, Call]]:
-    """Yield a call with other ids in the place of one that it is given, and the name of that argument."""
-    held = toolbox.values(Program.model_validate(task.spec))
-    for name, way in toolbox.graph.recipes[call.tool].ways.items():
-        if name in call.args and refers(name):
-            there = list({repr(one): one for one in held.get(way, ()) if one != call.args[name]}.values())
-            for other in rng.sample(there, min(len(there), _OTHER_RECORDS)):
-                yield name, Call(tool=call.tool, args={**call.args, name: other})
 
 
 def _with_fewer(call: Call, unseen: Container[str]) -> Iterator[tuple[str, list[Call]]]:

@@ -27,13 +27,15 @@ _LIST = re.compile(
 """Words with commas between them that a sentence calls the allowed values."""
 _SLASHES = re.compile(r"\((\w+(?:/\w+)+)\)")
 """Values with slashes between them in parentheses, as in `(email/sms)`."""
-_EXAMPLES = re.compile(r"\b(?:e\.?g\.?|for example|for instance|such as|like|example)\b", re.IGNORECASE)
-_LISTED_EXAMPLES = re.compile(
-    r"\b(?:e\.?g\.?|for example|for instance|such as|like|examples?:),?\s*([^().;\n]+)(\)?)", re.IGNORECASE
-)
-_ITEM = re.compile(r"\w[\w-]*(?: \w[\w-]*){0,2}")
+_EXAMPLES = re.compile(r"\b(?:e\.?g\.?|for example|for instance|such as|like|examples?)\b", re.IGNORECASE)
 _PHRASE = re.compile(r"""(?<!\w)(['"`])([^'"`\n]{1,40}?)\1(?!\w)""")
 """A quoted text, which may have several words."""
+_EXEMPLIFIED = re.compile(
+    rf"{_EXAMPLES.pattern}[.,:]*\s*((?:[^().;\n]|(?<=etc)\.|\.(?=\w))+)(\)?)", re.IGNORECASE
+)
+"""What a description gives as examples, up to a parenthesis or the end of the sentence."""
+_ITEM = re.compile(r"\w[\w-]*(?: \w[\w-]*){0,2}")
+"""An example without quotation marks: up to three words."""
 _FIXED = re.compile(
     r"""\b(?:set to|must be|should be|always|has to be)\s+(['"`])([^\s'"`]{1,40})\1""", re.IGNORECASE
 )
@@ -41,6 +43,7 @@ BASE64, IDENTIFIER = "described: base64", "described: identifier"
 """Formats of texts that no schema has."""
 _FORMATS = (
     ("date-time", re.compile(r"\b(?:ISO[ -]?8601|RFC[ -]?3339)\b", re.IGNORECASE)),
+    ("date", re.compile(r"\bYYYY-MM-DD\b(?![ T]HH)")),
     (BASE64, re.compile(r"\bbase[ -]?64\b", re.IGNORECASE)),
     ("uuid", re.compile(r"\bUUID\b", re.IGNORECASE)),
     ("email", re.compile(r"\A(?:[\w-]+ ){0,3}e-?mail address(?:es)?\b", re.IGNORECASE)),
@@ -75,17 +78,27 @@ def quoted(description: str) -> list[str]:
     return list(dict.fromkeys(match[2] for match in _IN_QUOTES.finditer(description)))
 
 
-def examples(description: str) -> list[str]:
-    """Return the texts that a description gives as examples: in quotation marks, or in parentheses."""
+def examples(description: str, *, unquoted: bool = False) -> list[str]:
+    """Return the texts that a description gives as examples, of several words too.
+
+    Args:
+        description: of a parameter or a tool.
+        unquoted: whether to read lists without quotation marks in parentheses too: `(e.g. food, travel)`.
+    """
     found: list[str] = []
-    for match in _LISTED_EXAMPLES.finditer(description):
+    for match in _EXEMPLIFIED.finditer(" ".join(_allowing(description))):
         phrases = [phrase[2] for phrase in _PHRASE.finditer(match[1])]
         items = re.split(r",\s*(?:or |and )?|\s+(?:or|and)\s+", match[1].strip()) if match[2] else []
-        listed = [one for one in items if one.lower() not in ("", "etc", "...")]
-        if not phrases and len(listed) > 1 and all(map(_ITEM.fullmatch, listed)):
+        listed = [one for one in items if one.lower().rstrip(".") not in ("", "etc")]
+        if unquoted and not phrases and len(listed) > 1 and all(map(_ITEM.fullmatch, listed)):
             phrases = listed
         found += phrases
     return list(dict.fromkeys(found))
+
+
+def _allowing(description: str) -> list[str]:
+    """Return the sentences of a description but those that say which values are not allowed."""
+    return [one for one in re.split(r"(?<=[.!?])\s(?=[A-Z])", description) if not is_prohibition(one)]
 
 
 def has_examples(description: str) -> bool:

@@ -142,7 +142,15 @@ class Explorer:
             if not left or (number and len(setups) == 1 and len(self._recipes) == known):
                 break
         advance(note="what they find for each other")
-        links = tuple(self._links(other if other is not None and self.is_late() else start))
+        links = tuple(self._links(start))
+        if other is not None and self.is_late():  # of those that were not tried again
+            found = {(one.reader, one.user, one.parameter) for one in links}
+            links += tuple(
+                one
+                for one in other.links
+                if {one.reader, one.user} <= {*self._recipes}
+                and (one.reader, one.user, one.parameter) not in found
+            )
         learned = {
             name: replace(recipe, fails=self._luck.fails(name, recipe.ways))
             for name, recipe in self._ordered().items()
@@ -175,11 +183,11 @@ class Explorer:
                 self._luck.recall(known)
                 advance(items=1)
                 continue
+            advance(note=f"once more: {name}")
             probe = Probe(self.world, tool, (), self.held(()), self._rng, self._luck)
             probe.try_ways(known.ways)
             self._keep(tool, probe)
-            is_done = name in self._recipes and name not in self._weak  # others are tried further
-            advance(items=int(is_done), note=f"once more: {name}")
+            advance(items=int(name in self._recipes and name not in self._weak))  # others are tried further
 
     def _see_again(self, setups: Iterable[Sequence[Call]], patience: Mapping[str, Patience]) -> None:
         """Look whether tools that changed nothing so far do so after some calls, as `stop` does."""
@@ -313,8 +321,7 @@ class Explorer:
         old: Collection[str] = known.recipes if known is not None else ()
         if known is not None:
             for link in known.links:
-                kept = {link.reader, link.user} <= {*self._recipes}
-                if kept and self._recipes[link.reader].writes == known.recipes[link.reader].writes:
+                if self._recipes[link.reader].writes == known.recipes[link.reader].writes:
                     yield link
         readers = [one for one in self._ordered().values() if one.ways and (not one.writes or one.told)]
         for reader, user in itertools.product(readers, self._ordered().values()):
@@ -470,7 +477,7 @@ def _each(explorer: Explorer, graph: Graph, rng: random.Random) -> Iterator[tupl
             if call is not None:
                 yield (*before, call)
                 found += 1
-            if found == (1 if explorer.is_late() else _EACH_TWICE):
+            if found >= (1 if explorer.is_late() else _EACH_TWICE):
                 break
 
 

@@ -1,6 +1,6 @@
-"""Fill arguments that are records of which no schema names the fields, such as `data` of `create_record`.
+"""Fill arguments that are objects without a schema of their fields, such as `data` of `create_record`.
 
-Their fields are those of the records in the state: of the table that another argument names, if one does.
+Their fields are those of the records in the state: of the table that another argument names, or the tool.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from genenv.tools.discover.state_values import ANY, Records, refers, singular, words_of
-from genenv.tools.generate.fresh_values import fresh
-from genenv.tools.language.words import ORDERS
+from genenv.tools.discover.state_values import ANY, Records, singular, words_of
+from genenv.tools.generate.fresh_values import consistent, fresh
+from genenv.tools.generate.named_texts import alike
 from genenv.tools.worlds.base import Tool
 from genenv.types import Json, JsonObject
 
@@ -18,8 +18,10 @@ _SELECTING = frozenset(
     {"condition", "criteria", "criterion", "filter", "match", "query", "selector", "where"}
 )
 """Words of arguments that select records by values that they have."""
+_HOLDING = frozenset({"change", "data", "entry", "field", "item", "record", "row", "update", "value"})
+"""Words of arguments that hold fields of a record."""
 _MAKING = frozenset({"add", "create", "insert", "new", "put", "register"})
-"""Words of tools whose argument is a whole record."""
+"""First words of tools whose argument is a whole record."""
 _CHANGED = 2
 """Maximum number of fields that are given to a tool that changes a record."""
 _OF_FEW = 2
@@ -39,7 +41,8 @@ def free_records(
     """Return the arguments that are objects of which the schema names no field, filled with fields.
 
     An argument that selects (`conditions`) gets a value of an existing record; a tool that makes a record
-    gets new values for all of its fields but the id; another tool gets new values for one or two.
+    gets new values for all of its fields but the id; another tool gets new values for one or two. What the
+    schema does not allow is left out.
 
     Args:
         tool: the tool.
@@ -49,52 +52,51 @@ def free_records(
         records: the records of the state; if there are none, nothing is filled.
         rng: random numbers.
     """
-    free = [name for name in names if _is_free(tool, name)]
+    free = [name for name in names if _names_no_field(tool, name)]
     if not free:
         return {}
-    texts = {str(one).lower() for one in {**args, **given}.values() if isinstance(one, str)}
+    texts = {singular(one.lower()) for one in {**args, **given}.values() if isinstance(one, str)}
     made = {name: _filled(tool, name, texts, records, rng) for name in free}
-    return {name: fields for name, fields in made.items() if fields}
+    return {name: fields for name, fields in made.items() if fields and tool.fits(name, fields)}
 
 
-def _is_free(tool: Tool, name: str) -> bool:
+def _names_no_field(tool: Tool, name: str) -> bool:
     schema = tool.resolved(tool.properties[name])
-    return schema.get("type") == "object" and not schema.keys() & {"properties", "enum", "const", "examples"}
+    told = {"properties", "enum", "const", "examples", "default"}
+    return schema.get("type") == "object" and not schema.keys() & told
 
 
 def _filled(tool: Tool, name: str, texts: set[str], records: Records, rng: random.Random) -> Fields:
-    """Return fields for one argument, of a table that one of some texts names, or that the tool is about."""
-    tables = {kind: rows for kind, found in records.by_kind.items() if (rows := _rows(kind, found))}
-    named = [kind for kind in tables if _noun(kind).lower() in texts]
-    about = {*words_of(tool.name)} - ORDERS
-    suited = named or [kind for kind in tables if singular(_noun(kind).lower()) in about] or [*tables]
-    if not suited:
+    """Return fields for an argument, of a table that one of some texts names, or that the tool is about."""
+    kind = _table(tool, name, texts, [*records.fields], rng)
+    if kind is None:
         return {}
-    kind = rng.choice(suited)
-    row, own = rng.choice(tables[kind]), _ids(kind)
+    rows, own = records.fields[kind], _ids(kind)
+    row = rng.choice(rows)
     if _SELECTING & {*words_of(name)}:
         ids = [field for field in row if field in own]
         field = rng.choice(ids if ids and rng.random() < 0.5 else [*row])
         return {field: row[field]}
     fields = [field for field in row if field not in own]
-    if not _MAKING & {*words_of(tool.name)}:
+    if not _MAKING & {*words_of(tool.name)[:1]}:
         fields = rng.sample(fields, min(len(fields), rng.randint(1, _CHANGED)))
-    return {field: _new(field, tables[kind], singular(_noun(kind)), rng) for field in fields}
+    return consistent({field: _new(field, rows, singular(_noun(kind)), rng) for field in fields})
 
 
-def _rows(kind: str, found: Sequence[Mapping[str, Sequence[Json]]]) -> list[Fields]:
-    """Return records as their single fields; empty if they have none, as numbers in a list."""
-    rows: list[Fields] = []
-    for one in found:
-        inner = {
-            name.removeprefix(f"{kind}."): values
-            for name, values in one.items()
-            if name.startswith(f"{kind}.")
-        }
-        rows.append(
-            {name: values[0] for name, values in inner.items() if len(values) == 1 and "." not in name}
-        )
-    return [row for row in rows if row]
+def _table(tool: Tool, name: str, texts: set[str], kinds: Sequence[str], rng: random.Random) -> str | None:
+    """Return the table whose fields an argument can have, or None if nothing says so.
+
+    A text of another argument names it, or the words of the tool (of several the longest name), or it is the
+    only one, where the argument is called after what it holds.
+    """
+    if named := [kind for kind in kinds if singular(_noun(kind).lower()) in texts]:
+        return rng.choice(named)
+    said = " ".join(("", *words_of(tool.name)[1:], ""))
+    about = {kind: " ".join(words_of(_noun(kind))) for kind in kinds}
+    if suited := [kind for kind, noun in about.items() if noun and f" {noun} " in said]:
+        return max(suited, key=lambda kind: len(about[kind]))
+    is_told = bool((_SELECTING | _HOLDING) & {*words_of(name)})
+    return kinds[0] if len(kinds) == 1 and is_told else None
 
 
 def _noun(kind: str) -> str:
@@ -112,9 +114,12 @@ def _new(field: str, rows: Sequence[Fields], record: str, rng: random.Random) ->
     """Return a new value of a field: an existing one of references and categories, else a made-up one."""
     values = [row[field] for row in rows if field in row]
     distinct = list({repr(one): one for one in values}.values())
-    if refers(field) or len(distinct) * _OF_FEW <= len(values):
+    if words_of(field)[-1:] == ("id",) or len(distinct) * _OF_FEW <= len(values):
         return rng.choice(distinct)
-    schema: JsonObject = {"type": _type_of(distinct[0])}
+    one = rng.choice(distinct)
+    if isinstance(one, str) and (other := alike(one, rng)) is not None:
+        return other
+    schema: JsonObject = {"type": _type_of(one)}
     alone = Tool(name=record or field, parameters={"type": "object", "properties": {field: schema}})
     return fresh(alone, field, rng)
 

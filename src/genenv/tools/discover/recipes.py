@@ -18,7 +18,7 @@ from pydantic import JsonValue
 from genenv.tools.discover.descriptions import agreeing, is_said_required, is_wanted, misplaced, referring
 from genenv.tools.discover.free_records import free_records
 from genenv.tools.discover.state_values import ANY, KEY, NAMES, Records, indices, leaves, refers, wanted
-from genenv.tools.generate.fresh_values import fresh, in_order, told_values
+from genenv.tools.generate.fresh_values import consistent, fresh, told_values
 from genenv.tools.language.words import COLUMN, SAID
 from genenv.tools.worlds.base import Call, Outcome, Tool
 from genenv.types import Json, JsonObject
@@ -220,7 +220,7 @@ def draw_arguments(
     args |= free_records(tool, args, [one for one in args if chosen[one] == FRESH], given, held.records, rng)
     for outer, fields in _inner(tool, ways, chosen, args, held).items():
         _place(tool, outer, args[outer], fields, held, rng)
-    args |= in_order({name: args[name] for name, way in chosen.items() if way == FRESH and name in args})
+    args |= consistent({name: args[name] for name, way in chosen.items() if way == FRESH and name in args})
     args, lost = referring(tool, args, rng), misplaced(tool, args)
     lost |= {name for name, value in args.items() if value == {} and name not in tool.required}
     args = {name: value for name, value in args.items() if name not in lost}

@@ -347,6 +347,18 @@ class Records:
         return records(self._state)
 
     @cached_property
+    def fields(self) -> Mapping[str, Sequence[dict[str, Json]]]:
+        """The single fields of the records by kind; kinds without any are left out."""
+        found: dict[str, list[dict[str, Json]]] = {}
+        for kind, alike in self.by_kind.items():
+            for record in alike:
+                own = ((name.removeprefix(f"{kind}."), values) for name, values in record.items())
+                row = {name: values[0] for name, values in own if len(values) == 1 and "." not in name}
+                if row:
+                    found.setdefault(kind, []).append(row)
+        return found
+
+    @cached_property
     def _ids(self) -> Mapping[str, Mapping[str, set[str]]]:
         """The values of each field by the kind of its records, as texts; only of fields that may hold ids."""
         found: dict[str, dict[str, set[str]]] = {}

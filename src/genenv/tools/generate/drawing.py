@@ -215,8 +215,9 @@ class Drawn:
 
     def _why(self, reasons: Counter[str]) -> str:
         """Return a count of the reasons for refusing programs, and advice."""
-        if self.out_of_time and not reasons:
-            return "the time was over before any program of calls was tried; --most-seconds allows more"
+        if self.out_of_time:
+            tried = f"{reasons.total()} programs of calls were tried and refused until then"
+            return f"the time was over ({tried}); --most-seconds allows more"
         if not reasons:
             return "no program of calls could be drawn"
         (most, _), *_ = reasons.most_common(1)

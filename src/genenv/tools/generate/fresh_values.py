@@ -10,7 +10,6 @@ import random
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date as Day
 from datetime import timedelta
 from typing import cast
 
@@ -24,15 +23,22 @@ from genenv.tools.discover.descriptions import (
     quoted,
     text_format,
 )
-from genenv.tools.discover.state_values import PATHS, PLACES, words_of
-from genenv.tools.generate.named_texts import isbn, other_text, usual_text
-from genenv.tools.language.words import FIRST_NAMES, LAST_NAMES, NOTES, PEOPLE, QUALITIES, THINGS
+from genenv.tools.discover.state_values import PATHS, PLACES, parts_of, words_of
+from genenv.tools.generate.named_texts import (
+    CATEGORIES,
+    FIRST_DAY,
+    isbn,
+    of_one_person,
+    other_text,
+    person,
+    usual_text,
+)
+from genenv.tools.language.words import NOTES, PEOPLE, QUALITIES, THINGS
 from genenv.tools.worlds.base import Tool
 from genenv.types import Json, JsonObject
 from genenv.untrusted import patterns
 from genenv.untrusted.patterns import BadPattern, TookTooLong
 
-_FIRST_DAY = Day(2026, 1, 5)
 _FIRST_SECOND = 1_767_571_200
 """The same day in seconds since 1970."""
 _DEEPEST = 4
@@ -60,10 +66,11 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("lat", "latitude"), (-60, 60)),
     **dict.fromkeys(("lng", "lon", "longitude"), (-180, 180)),
     **dict.fromkeys(("percent", "percentage"), (1, 100)),
-    **dict.fromkeys(("rating", "star"), (1, 5)),
+    **dict.fromkeys(("rating", "ratings", "stars"), (1, 5)),
     **{"hour": (0, 23), "minute": (0, 59), "month": (1, 12), "port": (1024, 9999), "year": (1990, 2026)},
 }
-"""Bounds of numbers by the noun that a parameter is called, where no schema and no description has any."""
+"""Bounds of numbers by the noun that a parameter is called, where no schema and no description has any. A
+plural such as `years` is a duration, and is not bounded."""
 _PAIRS: tuple[tuple[str, str], ...] = (
     *(("after", "before"), ("begin", "end"), ("departure", "return"), ("from", "to"), ("low", "high")),
     *(("min", "max"), ("since", "until"), ("start", "end")),
@@ -96,9 +103,12 @@ def fresh(tool: Tool, parameter: str, rng: random.Random) -> Json:
     return _value(tool, tool.properties[parameter], parameter, rng, 0)
 
 
-def in_order(args: Mapping[str, Json]) -> dict[str, Json]:
-    """Return arguments so that none that begins a range is above the one that ends it: `start`, `end`."""
-    found = dict(args)
+def consistent(args: Mapping[str, Json]) -> dict[str, Json]:
+    """Return made-up arguments that agree: an email address is the named person's, and ranges are in order.
+
+    A range is what two arguments such as `start` and `end` name.
+    """
+    found = of_one_person(args)
     for first, last in _PAIRS:
         for name in args:
             words = name.lower().split(first)
@@ -132,7 +142,7 @@ def told_values(tool: Tool, parameter: str) -> str:
     if tool.resolved(schema).get("type") in ("integer", "number"):
         is_told = _RANGE.search(told) is not None
     else:
-        is_told = len(_said(tool, told)) > 1 or bool(listed(told))
+        is_told = len(_mentioned(tool, parameter, told)[0]) > 1 or bool(listed(told))
     return "its description" if is_told else ""
 
 
@@ -169,10 +179,9 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
         case _:
             if allowed := listed(told):
                 return rng.choice(allowed)
-            named = _said(tool, told) or _exemplified(tool, name)
-            is_list = not has_examples(told or tool.description)
-            if len(named) > 1 and (is_list or rng.random() < _AS_QUOTED):
-                return rng.choice(named)
+            values, are_examples = _mentioned(tool, name, told)
+            if len(values) > 1 and (not are_examples or rng.random() < _AS_QUOTED):
+                return rng.choice(values)
             form = text_format(told) or (
                 "email" if "email" in told and PEOPLE & {*words_of(name)[-1:]} else ""
             )
@@ -207,17 +216,20 @@ def _digits(count: int, name: str, rng: random.Random) -> str:
 _NO_VALUES = frozenset({"null", "none", "nil", "true", "false", "undefined"})
 
 
-def _said(tool: Tool, told: str) -> list[str]:
-    """Return the quoted words of a description that may be values: no parameter's name, and not `null`."""
+def _mentioned(tool: Tool, name: str, told: str) -> tuple[list[str], bool]:
+    """Return the values that descriptions mention for a text, and whether they are only examples.
+
+    They are in quotation marks in the parameter's description. If that mentions none, those of the tool's
+    description count where only one parameter can mean them: the only text, which takes one of a few words.
+    """
+    is_category = bool(CATEGORIES & {*words_of(name)[-1:]})
     allowed = " ".join(one for one in re.split(r"(?<=[.!?])\s", told) if not is_prohibition(one))
-    found = dict.fromkeys((*quoted(allowed), *examples(allowed)))
-    return [one for one in found if one not in _NO_VALUES.union(tool.properties)]
-
-
-def _exemplified(tool: Tool, name: str) -> list[str]:
-    """Return the examples in a tool's description, if only one parameter can mean them: an only text."""
+    found = dict.fromkeys((*quoted(allowed), *examples(told, unquoted=is_category)))
+    values = [one for one in found if one not in _NO_VALUES.union(tool.properties)]
     texts = [one for one, schema in tool.properties.items() if tool.resolved(schema).get("type") == "string"]
-    return examples(tool.description) if texts == [name] else []
+    if not values and is_category and texts == [name]:
+        return examples(tool.description), True
+    return values, has_examples(told)
 
 
 def _bounded(schema: JsonObject, description: str) -> JsonObject:
@@ -262,7 +274,7 @@ def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool) -
     if least is None and most is None and {"timestamp", "epoch"} & set(words_of(name)):
         return _FIRST_SECOND + 900 * rng.randrange(330 * 96)
     if least is None and most is None:
-        least, most = _RANGES.get((words_of(name) or ("",))[-1], (None, None))
+        least, most = _RANGES.get((parts_of(name) or [""])[-1], (None, None))
     if least is None and most is None:
         least, most = (1, rng.choice((5, 20, 100)))
     elif most is None:
@@ -326,8 +338,8 @@ def _string(
         return base64.b64encode(rng.choice(NOTES).encode()).decode()
     if form == IDENTIFIER:
         return f"{rng.choice(QUALITIES)}_{rng.choice(THINGS)}"
-    person = f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
-    day = _FIRST_DAY + timedelta(days=rng.randrange(330))
+    whose = person(rng)
+    day = FIRST_DAY + timedelta(days=rng.randrange(330))
     if form in _NUMERIC:
         return str(rng.randint(1, 90))
     if form in ("date-time",):
@@ -339,12 +351,12 @@ def _string(
     if form == "date" or words & {"date", "day", "deadline", "due", "birthday"}:
         return day.isoformat()
     if form == "email" or words & {"email", "mail"}:
-        return f"{person.split()[0]}.{person.split()[1]}@example.com".lower()
+        return f"{whose.replace(' ', '.')}@example.com".lower()
     if form in ("uri", "url") or words & {"url", "uri", "link", "website"}:
         return f"https://example.com/{rng.choice(THINGS)}"
     if words & {"phone", "mobile", "telephone", "fax"}:
         return f"+1-555-{rng.randrange(1000, 10000)}"
-    text = _path(words, tool, rng, endings) if _is_path(words, tool) else other_text(words, person, rng)
+    text = _path(words, tool, rng, endings) if _is_path(words, tool) else other_text(words, whose, rng)
     least = min(int(cast(int, schema.get("minLength", 0))), _MOST_CHARS)
     most = int(cast(int, schema.get("maxLength", 10_000)))
     while len(text) < least:

@@ -210,6 +210,7 @@ def _made(
         explorer, graph = with_questions(explorer, graph, world, wanted.seed, reporter)
         found = Nondeterminism((), ())
         if graph.recipes:
+            explorer.is_late = lambda: budget.is_spent(_EXPLORING_AGAIN)
             with staged(reporter, "calling the tools twice", items=None, unit="programs"):
                 bounded = observed(BoundedWorld(source.open(files), budget), graph.questions, begins)
                 with contextlib.closing(bounded) as again:
@@ -251,7 +252,7 @@ def _opened(origin: ToolOrigin, source: Source, files: Path) -> tuple[LoadedWorl
         if not world.tools:
             reasons = "; ".join(f"{name}: {world.left_out[name]}" for name in wanted)
             raise UsageError(f"--only chooses nothing that can be a tool ({reasons[:400]})")
-    except UsageError:
+    except BaseException:
         world.close()
         raise
     return world, hidden

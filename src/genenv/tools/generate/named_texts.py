@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import string
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date as Day
 from datetime import timedelta
@@ -17,18 +18,23 @@ from genenv.tools.language.words import (
     LAST_NAMES,
     NOTES,
     NUMBERED,
+    ORDERS,
     PEOPLE,
     QUALITIES,
     STATUSES,
     TEXT_WORDS,
     THINGS,
 )
+from genenv.types import Json
 
-_FIRST_DAY = Day(2026, 1, 5)
-_CREATE = frozenset(
+_AT = "@example.com"
+_NAME = re.compile(r"[A-Z][a-z]+ [A-Z][a-z]+")
+FIRST_DAY = Day(2026, 1, 5)
+"""The first day of made-up dates."""
+_MAKING = frozenset(
     {"add", "create", "edit", "insert", "new", "register", "rename", "save", "store", "update"}
 )
-"""Verbs of tools whose other words say what the new record is."""
+"""First words of tools that give a record its name."""
 _QUALIFIERS = frozenset(
     {"end", "from", "high", "low", "max", "maximum", "min", "minimum", "new", "old", "start", "to", "updated"}
 )
@@ -46,13 +52,14 @@ def _lists(text: str) -> dict[str, tuple[str, ...]]:
 
 
 _VALUES: Mapping[str, tuple[str, ...]] = _lists("""
-category subcategory: groceries; travel; books; clothing; electronics; health; garden; music; sports
+category: groceries; travel; books; clothing; electronics; health; garden; music; sports; tools; toys; \
+household; pets; gifts; education; insurance
 color colour: red; green; blue; orange; purple; teal; gray; white
 company organization organisation employer vendor supplier brand publisher manufacturer merchant: \
 Harbor Supplies; Northwind Books; Lindgren and Sons; Blue Ridge Foods; Castor Labs; Tidewater Travel
 country nationality: Germany; Kenya; Japan; Brazil; Canada; Norway; Portugal; India; Chile; Morocco
 cuisine: Italian; Thai; Mexican; Lebanese; Indian; Greek
-currency: USD; EUR; GBP; JPY; CHF; CAD
+currency: USD; EUR; GBP; JPY; CHF; CAD; AUD; NZD; SEK; NOK; DKK; PLN; CZK; HUF; BRL; INR; ZAR; KES
 department division: sales; support; finance; engineering; logistics; marketing
 dish recipe meal: lentil soup; pumpkin curry; potato salad; apple pie; fried rice; bean stew; plum cake
 emoji: 🎉; 🚀; 📌; 🌱; 📚; 🔔; 🍀; 🎨
@@ -63,7 +70,9 @@ language lang locale: en; de; fr; es; ja; pt
 month: January; March; April; June; August; October; November
 plan tier: free; basic; plus; enterprise
 priority severity urgency: low; medium; high; urgent
-role position job occupation profession: manager; engineer; analyst; designer; accountant; nurse; teacher
+occupation profession job: manager; engineer; analyst; designer; accountant; nurse; teacher
+role: admin; editor; viewer; member
+subcategory: lunch; fuel; hotel; shoes; repairs; tickets; medicine; magazines
 season: spring; summer; autumn; winter
 size: small; medium; large
 stage phase: new; planned; in review; approved; finished
@@ -78,12 +87,11 @@ _CODES: Mapping[str, tuple[str, ...]] = {
     "country": ("DE", "KE", "JP", "BR", "CA", "NO", "PT", "IN", "CL", "MA"),
 }
 """Codes by what they are codes of."""
-_CURRENCIES: Mapping[str, tuple[str, ...]] = {
-    "name": ("euro", "US dollar", "pound sterling", "yen", "Swiss franc", "Canadian dollar"),
-    "symbol": ("€", "$", "£", "¥"),
-}
-"""Names and symbols of currencies."""
-_TITLES: Mapping[str, tuple[str, ...]] = _lists("""
+_CURRENCY_NAMES = ("euro", "US dollar", "pound sterling", "yen", "Swiss franc", "Canadian dollar")
+_CURRENCY_SIGNS = ("€", "$", "£", "¥")
+_OWN = frozenset({"default", "from", "native", "preferred", "source", "target", "to", "user"})
+"""Words before `language` that do not say which kind of language it is."""
+TITLES: Mapping[str, tuple[str, ...]] = _lists("""
 task todo chore reminder errand: water the plants; call the plumber; renew the passport; book the dentist; \
 clean the garage; pay the rent; order printer paper; prepare the slides; fix the bicycle; buy birthday candles
 book novel movie film song album: The Glass Orchard; A Winter in Bergen; Salt and Copper; The Last Ferry; \
@@ -91,7 +99,15 @@ Paper Lanterns; The Quiet Harbor; Seven Bridges; Letters from Oslo; The Clockmak
 meeting event appointment: budget review; weekly planning; design workshop; team lunch; project kickoff
 """)
 """Titles by the noun of the record that has them."""
-_FORMS: tuple[tuple[str, ...], ...] = (*_VALUES.values(), *_CODES.values(), STATUSES, CITIES)
+CATEGORIES = frozenset(_VALUES) | {"kind", "method", "mode", "reason", "status", "style", "topic", "type"}
+"""Nouns of parameters that take one of a few words."""
+_FORMS: tuple[tuple[str, ...], ...] = (
+    *_VALUES.values(),
+    *_CODES.values(),
+    _CURRENCY_SIGNS,
+    STATUSES,
+    CITIES,
+)
 
 
 def _decimal(rng: random.Random) -> str:
@@ -126,7 +142,8 @@ def _thing(rng: random.Random) -> str:
     return f"{rng.choice(QUALITIES)} {rng.choice(THINGS)}"
 
 
-def _person(rng: random.Random) -> str:
+def person(rng: random.Random) -> str:
+    """Return the name of a person."""
     return f"{rng.choice(FIRST_NAMES)} {rng.choice(LAST_NAMES)}"
 
 
@@ -147,8 +164,6 @@ _DRAWN: Mapping[str, Callable[[random.Random], str]] = {
     "longitude": lambda rng: f"{rng.uniform(-180, 180):.4f}",
 }
 """What draws a text with a form of its own, by the noun that a parameter is called."""
-_PLACED = {"ip": "ip", "postal": "zip", "zip": "zip"}
-"""What draws an address or a code, by the word before."""
 _KEYS = frozenset({"access", "api", "license", "private", "public", "secret"})
 """Words before `key` in names of secrets."""
 
@@ -163,32 +178,56 @@ def usual_text(words: Sequence[str], record: Sequence[str], rng: random.Random) 
     """
     core = [word for word in words if word not in _QUALIFIERS] or words
     *of, last = core or ("",)
-    nouns = [word for word in record if word not in _CREATE]
-    before = (of or nouns)[-1:]
-    if last in _CURRENCIES and before == ["currency"]:
-        return rng.choice(_CURRENCIES[last])
-    if last in ("code", "abbreviation") and before and before[0] in _CODES:
-        return rng.choice(_CODES[before[0]])
-    if last in ("name", "title", "label", "value") and before and before[0] in _VALUES:
-        return rng.choice(_VALUES[before[0]])
-    titled = [one for one in of or nouns if one in _TITLES]
-    if titled and last in ("name", "title", "summary", "subject"):
-        return rng.choice(_TITLES[titled[-1]])
-    if not of and last in _TITLES:
-        return rng.choice(_TITLES[last])
-    if last in ("address", "code") and of[-1:] and of[-1] in _PLACED:
-        return _DRAWN[_PLACED[of[-1]]](rng)
-    if last == "key" and _KEYS & {*of}:
-        return _secret(rng)
-    if last in _VALUES:
-        return rng.choice(_VALUES[last])
-    if last in _DRAWN:
-        return _DRAWN[last](rng)
-    return _identifying(of, last, nouns, {*record}, rng)
+    verb, nouns = ("", [*record])
+    if len(record) > 1 and record[0] in ORDERS | _MAKING:
+        verb, nouns = record[0], [*record[1:]]
+    noun = (of or nouns or [""])[-1]
+    if last in _NAMES_OF and PEOPLE.isdisjoint((*of, *nouns)) and (named := _named(last, noun, rng)):
+        return named
+    if not of and last in TITLES:
+        return rng.choice(TITLES[last])
+    match last:
+        case "code" | "abbreviation" if noun in _CODES:
+            return rng.choice(_CODES[noun])
+        case "symbol" if noun == "currency":
+            return rng.choice(_CURRENCY_SIGNS)
+        case "code" if of[-1:] in (["postal"], ["zip"]):
+            return _DRAWN["zip"](rng)
+        case "address" if of[-1:] == ["ip"]:
+            return _ip(rng)
+        case "zone" if of[-1:] == ["time"]:
+            return rng.choice(_VALUES["timezone"])
+        case "key" if _KEYS & {*of}:
+            return _secret(rng)
+        case "language" if of and _OWN.isdisjoint(of):
+            return None  # a programming language, for example
+        case _ if last in _VALUES:
+            return rng.choice(_VALUES[last])
+        case _ if last in _DRAWN:
+            return _DRAWN[last](rng)
+        case _:
+            return _identifying(of, last, nouns, verb, rng)
+
+
+_NAMES_OF = frozenset({"name", "title", "summary", "subject", "label"})
+"""Last words of parameters that name what the word before, or the tool, is about."""
+_NAMED = frozenset(
+    {"category", "company", "country", "department", "genre", "dish", "recipe", "meal", "vendor"}
+)
+"""Nouns of records whose names are listed in `_VALUES`."""
+
+
+def _named(last: str, noun: str, rng: random.Random) -> str | None:
+    """Return the name or the title of a record by its noun, if such names are listed."""
+    if last in ("name", "label") and noun == "currency":
+        return rng.choice(_CURRENCY_NAMES)
+    if last != "label" and noun in TITLES:
+        return rng.choice(TITLES[noun])
+    return rng.choice(_VALUES[noun]) if last in ("name", "label") and noun in _NAMED else None
 
 
 def _identifying(
-    of: Sequence[str], last: str, nouns: Sequence[str], tool: set[str], rng: random.Random
+    of: Sequence[str], last: str, nouns: Sequence[str], verb: str, rng: random.Random
 ) -> str | None:
     """Return a text that identifies a record: an id, a number, a name; None for other parameters."""
     match last:
@@ -196,7 +235,7 @@ def _identifying(
             return f"{(of or nouns)[-1][0].upper()}-{rng.randrange(100, 1000)}"
         case "number" if NUMBERED & {*of}:
             return f"{of[-1][0].upper()}-{rng.randrange(100, 1000)}"
-        case "code" if {*of} <= {"access", "coupon", "discount", "invite", "promo", "voucher"}:
+        case "code" if {"access", "coupon", "discount", "invite", "promo", "voucher"} & {*of}:
             return f"{rng.choice(QUALITIES).upper()}{rng.randrange(10, 100)}"
         case "name" if not of and nouns[-1:] == ["domain"]:
             return f"{rng.choice(QUALITIES)}-{rng.choice(THINGS)}.example.com"
@@ -204,9 +243,9 @@ def _identifying(
             return rng.choice(FIRST_NAMES)
         case "name" if {"last", "family"} & {*of}:
             return rng.choice(LAST_NAMES)
-        case "name" if PEOPLE & {*of} or (not of and PEOPLE & tool):
-            return _person(rng)
-        case "name" if not of and _CREATE & tool:
+        case "name" if PEOPLE & {*of} or (not of and PEOPLE & {*nouns}):
+            return person(rng)
+        case "name" if not of and verb in _MAKING:
             return _thing(rng)
         case "domain" | "hostname" | "subdomain":
             return f"{rng.choice(QUALITIES)}-{rng.choice(THINGS)}" + ".example.com" * (last != "subdomain")
@@ -215,17 +254,28 @@ def _identifying(
         case "seat":
             return f"{rng.randrange(1, 31)}{rng.choice('ABCDEF')}"
         case _ if not of and last in PEOPLE:
-            return _person(rng)
+            return person(rng)
         case _:
             return None
 
 
-def other_text(words: set[str], person: str, rng: random.Random) -> str:
+def of_one_person(args: Mapping[str, Json]) -> dict[str, Json]:
+    """Return made-up arguments with the email address of the only person whose name is among them."""
+    texts = {name: value for name, value in args.items() if isinstance(value, str)}
+    people = [one for one in texts.values() if _NAME.fullmatch(one) and one.split()[0] in FIRST_NAMES]
+    addresses = [name for name, one in texts.items() if one.endswith(_AT)]
+    found = dict(args)
+    if len(people) == len(addresses) == 1:
+        found[addresses[0]] = f"{people[0].replace(' ', '.').lower()}{_AT}"
+    return found
+
+
+def other_text(words: set[str], whose: str, rng: random.Random) -> str:
     """Return a text for a parameter of which no more is known: a remark, a place, a person, a thing.
 
     Args:
         words: the words of the parameter's name.
-        person: the name of a person, which names that consist of several parts share.
+        whose: the name of a person, which names that consist of several parts share.
         rng: draws the text.
     """
     if words & TEXT_WORDS:
@@ -234,21 +284,32 @@ def other_text(words: set[str], person: str, rng: random.Random) -> str:
         return rng.choice(CITIES)
     if words & {"address", "street"}:
         return _address(rng)
+    if words & {"currency"}:
+        return rng.choice(_VALUES["currency"])
     if words & {"username", "login", "handle"}:
-        return person.lower().replace(" ", ".")
+        return whose.lower().replace(" ", ".")
     if words & PEOPLE or (words & {"name"} and words & {"first", "last", "full"}):
-        return person
+        return whose
     if words == {"name"}:
-        return person if rng.random() < 0.5 else _thing(rng)
+        return whose if rng.random() < 0.5 else _thing(rng)
     if words & {"query", "keyword", "search", "term", "word"}:
         return rng.choice(THINGS)
     return _thing(rng).replace(" ", "-") if words & IDENTIFIER_WORDS else _thing(rng)
 
 
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
+_OTHER_DAYS: Sequence[tuple[re.Pattern[str], str]] = (
+    (re.compile(r"(?:19|20)\d\d-\d\d"), "%Y-%m"),
+    (re.compile(r"(?:19|20)\d\d(?:0\d|1[0-2])(?:[0-2]\d|3[01])"), "%Y%m%d"),
+    (re.compile(r"\d\d\.\d\d\.\d{4}"), "%d.%m.%Y"),
+    (re.compile(r"\d\d/\d\d/\d{4}"), "%m/%d/%Y"),
+)
+"""Forms of a day or a month, and how one of them is written."""
 _TIME = re.compile(r"\d\d:\d\d")
 _IP = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _CODE = re.compile(r"(?=\D*\d)[#+-]?[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*")
+_FEW_DIGITS = 2
+"""A code with fewer digits and without `_` is a name: `UTF-8`, `us-east-1`, `Q3`."""
 
 
 def alike(example: str, rng: random.Random) -> str | None:
@@ -261,14 +322,19 @@ def alike(example: str, rng: random.Random) -> str | None:
     for values in _FORMS:
         if example in values:
             return rng.choice(values)
+    day = FIRST_DAY + timedelta(days=rng.randrange(330))
     if _DAY.match(example):
-        return f"{_FIRST_DAY + timedelta(days=rng.randrange(330))}{example[10:]}"
+        return f"{day}{example[10:]}"
+    for form, written in _OTHER_DAYS:
+        if form.fullmatch(example):
+            return day.strftime(written)
     if _TIME.fullmatch(example):
         return f"{rng.randrange(7, 20):02d}:{rng.choice((0, 15, 30, 45)):02d}"
     if _IP.fullmatch(example):
         return _ip(rng)
-    if not example.isascii() and len(example) <= 2:
+    if 0 < len(example) <= 2 and unicodedata.category(example[0]) == "So":
         return rng.choice(_VALUES["emoji"])
-    if _CODE.fullmatch(example):
+    digits = sum(sign.isdigit() for sign in example)
+    if _CODE.fullmatch(example) and (digits >= _FEW_DIGITS or "_" in example):
         return "".join(str(rng.randrange(1, 10)) if sign.isdigit() else sign for sign in example)
     return None

@@ -148,7 +148,7 @@ def beginnings(tools: Mapping[str, Tool], writing: Mapping[str, bool]) -> dict[s
     made = {name: first_wordings(tools[name], writes=writes) for name, writes in writing.items()}
     times = Counter(words_of(one) for wordings in made.values() for one in wordings)
 
-    def usable(wordings: Iterable[str]) -> bool:
+    def are_distinct(wordings: Iterable[str]) -> bool:
         return not any(
             times[words_of(one)] > 1 or any(names_tool(one, other) for other in tools) for one in wordings
         )
@@ -157,11 +157,11 @@ def beginnings(tools: Mapping[str, Tool], writing: Mapping[str, bool]) -> dict[s
         """Return a wording of its own: by the name, after the sentence if the name begins with no verb."""
         order = _from_documentation(tools[name], writes=writing[name])
         both = f"{order} ({label(name)}): {{{ARGUMENTS}}}"
-        if order is not None and label(name).split()[0] not in SURE_VERBS and usable((both,)):
+        if order is not None and label(name).split()[0] not in SURE_VERBS and are_distinct((both,)):
             return (both,)
         return (f"{_from_name(tools[name], writes=writing[name])}: {{{ARGUMENTS}}}",)
 
-    return {name: wordings if usable(wordings) else apart(name) for name, wordings in made.items()}
+    return {name: wordings if are_distinct(wordings) else apart(name) for name, wordings in made.items()}
 
 
 def is_documented(tool: Tool) -> bool:

@@ -55,7 +55,7 @@ observation instruction feedback
 PEOPLE = frozenset(
     _listed("""
 approver artist assignee attendee author buyer client collaborator colleague contact creator customer doctor
-driver employee follower friend guest holder host instructor lead manager member nurse organizer owner
+driver employee follower friend guest holder instructor lead manager member nurse organizer owner
 participant passenger patient person pupil receiver recipient requester reviewer seller sender speaker student
 subscriber teacher tenant traveler user visitor watcher
 """)

@@ -259,7 +259,7 @@ def chosen(names: Iterable[str], only: Sequence[str], label: str) -> list[str]:
     """
     listed = list(names)
     for pattern in only:
-        if not fnmatch.filter(listed, pattern):
+        if not any(fnmatch.fnmatchcase(name, pattern) for name in listed):
             raise UsageError(
                 f"--only {pattern!r} matches no tool of {label}; its tools are {', '.join(listed)[:400]}"
             )

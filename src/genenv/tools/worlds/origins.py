@@ -444,9 +444,10 @@ class RemoteOrigin(ToolOrigin):
         kept = {name: one for name, one in tools.items() if name in wanted and name not in refused}
         if not kept:
             reasons = "; ".join(f"{name}: {why}" for name, why in left_out.items())[:400]
+            which = f"{self._address} that --only chooses" if self.only else self._address
             raise UsageError(
-                f"all tools of {self._address} may write: none has a readOnlyHint; --allow-writes has "
-                "them called for real"
+                f"all tools of {which} may write: none has a readOnlyHint; --allow-writes has them called "
+                "for real"
                 if tools
                 else f"{self._address} gives no tools: {reasons or 'it lists none'}"
             )
