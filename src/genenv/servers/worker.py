@@ -15,6 +15,7 @@ T = TypeVar("T")
 Q = TypeVar("Q")
 
 _QUIET_S, _PATIENCE_S = 0.004, 0.05
+_CLOSING_S = 5.0
 """Seconds without a new request after which a batch is closed, and the most seconds that it stays open."""
 
 
@@ -43,7 +44,8 @@ class Worker:
         self._batches: dict[str, _Batch] = {}
         self._something = asyncio.Event()
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
 
     def put(self, work: Callable[[], T], done: asyncio.Future[T]) -> None:
         """Queue a function; `done` gets its result."""
@@ -93,8 +95,12 @@ class Worker:
             self._something.clear()
 
     def close(self) -> None:
-        """End the thread after its current work."""
+        """End the thread after its current work, and wait some seconds for that.
+
+        An interpreter that ends while a thread is in torch aborts.
+        """
         self._tasks.put(None)
+        self._thread.join(_CLOSING_S)
 
     async def aside(self, function: Callable[[], T]) -> T:
         """Run a function in the thread, ahead of queued requests, and return its result."""

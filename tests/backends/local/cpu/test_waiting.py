@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 
@@ -65,6 +66,27 @@ def test_a_crowd_comes_and_goes_and_changes_no_number() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
+
+
+EXITS = """
+import os, sys, time, torch
+from genenv.backends.local.cpu import threads
+
+threads._LOOK_EVERY_S, threads.lacked_s = 0.0, iter(range(10**9)).__next__
+threads.Choice.asleep = lambda *_, turns=iter(range(10**9)): next(turns) % 2 == 0
+for child in range(12):
+    if not os.fork():
+        threads.follow_the_machine()
+        time.sleep(0.02 + 0.001 * child)
+        sys.exit()
+sys.exit(max(os.wait()[1] for _ in range(12)) > 0)
+"""
+
+
+@linux
+def test_a_process_ends_while_threads_come_and_go() -> None:
+    done = subprocess.run([sys.executable, "-c", EXITS], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @linux

@@ -14,6 +14,7 @@ computing threads stays the same, and with it every digit of the results.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import sys
@@ -37,16 +38,29 @@ _SHARE_OF_A_THREAD = 2**17
 
 @functools.cache
 def follow_the_machine() -> None:
-    """Start a thread that switches between spinning and sleeping, for the whole process (Linux)."""
-    if sys.platform == "linux":
-        threading.Thread(target=_follow, name="waiting", daemon=True).start()
+    """Start a thread that switches between spinning and sleeping, for the whole process (Linux).
+
+    It ends before the interpreter does. Python ends a thread that comes back from torch later by unwinding
+    C++ code that must not be unwound, and the whole process aborts ("terminate called without an active
+    exception").
+    """
+    if sys.platform != "linux":
+        return
+    end = threading.Event()
+    thread = threading.Thread(target=_follow, args=(end,), name="waiting", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        end.set()
+        thread.join()
+
+    atexit.register(stop)
 
 
-def _follow() -> None:
+def _follow(end: threading.Event) -> None:
     choice, crowd = Choice(), None
     before, then = lacked_s(), time.perf_counter()
-    while True:
-        time.sleep(_LOOK_EVERY_S)
+    while not end.wait(_LOOK_EVERY_S):
         lacked, now = lacked_s(), time.perf_counter()
         asleep = lacked is None or before is None or choice.asleep(lacked - before, now - then)
         before, then = lacked, now
@@ -55,6 +69,8 @@ def _follow() -> None:
         elif not asleep and crowd is not None:
             crowd.leave()
             crowd = None
+    if crowd is not None:
+        crowd.leave()
 
 
 class Choice:
