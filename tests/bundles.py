@@ -30,6 +30,7 @@ def made(folder: Path, file: str | Path = "desk.py", made_of: str = "", **wanted
     origin = PythonOrigin(EXAMPLES / file, made_of)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exploring, "_SECONDS", math.inf)
+        patch.setattr(exploring, "_RECORD_SECONDS", math.inf)
         patch.setattr(exploring, "_ALL_SECONDS", math.inf)
         return make(
             folder, Wanted(origin=origin, **{"base": 24, "held_out": 8, **wanted}), examined, Silent()

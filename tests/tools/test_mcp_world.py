@@ -191,6 +191,23 @@ def test_a_server_that_remembers_is_started_anew_for_every_program(
     assert settled is None or (isinstance(settled, McpSource) and settled.fresh)
 
 
+def test_a_reused_server_has_the_files_that_it_makes_when_it_starts(tmp_path: Path) -> None:
+    begins = f"mkdir run; echo {shlex.quote(json.dumps({'accounts': ACCOUNTS}))} > accounts.json; exec "
+    command = ("sh", "-c", begins + shlex.join(bare("honest")))
+    brought = McpOrigin(command)
+    source = brought.bring(tmp_path / "files")
+    assert isinstance(source, McpSource)
+    world = source.open(tmp_path / "files")
+    try:
+        for number in range(3):
+            played = world.play([call("deposit", account_id=f"A-{number + 1}", amount=5 + number)])
+            assert played.outcomes[0].changed
+        assert world.play([]).state == world.play_uncached([]).state
+        assert brought.complete(world, source, tmp_path / "files") is None, "no new process is needed"
+    finally:
+        world.close()
+
+
 @pytest.mark.long
 def test_a_bundle_of_a_server_has_tasks_that_pass_the_gate(accounts: Path, tmp_path: Path) -> None:
     wanted = Wanted(origin=origin("honest", accounts), base=12, held_out=4)

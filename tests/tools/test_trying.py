@@ -425,7 +425,7 @@ def test_an_answer_that_repeats_arguments_and_says_no_is_no_success(result: Json
 
 def test_tools_for_which_no_time_is_left_are_named() -> None:
     explorer = Explorer(InProcessWorld(f"{__name__}:Cellar"), random.Random(0))
-    explorer.is_late = lambda: True
+    explorer.seconds_left = lambda: 0.0
     graph = explorer.explore()
     assert not graph.recipes
     assert set(graph.failures.values()) == {"there was no time to try it"}
@@ -444,7 +444,7 @@ def test_what_another_graph_has_is_kept_if_there_is_no_time_to_try_it_again() ->
     new, again = (Counted(f"{__name__}:Cellar") for _ in range(2))
     graph = Explorer(new, random.Random(0)).explore()
     explorer = Explorer(again, random.Random(0))
-    explorer.is_late = lambda: True
+    explorer.seconds_left = lambda: 0.0
     other = explorer.explore(other=graph)
     assert (other.recipes, other.links) == (graph.recipes, graph.links)
     assert again.played < 3

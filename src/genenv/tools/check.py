@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from genenv.environments.common import caseless
 from genenv.tools.calls import Reply, format_calls, read_reply
+from genenv.tools.discover.recipes import FRESH
 from genenv.tools.discover.state_values import refers
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.language.wording import (
@@ -126,6 +127,7 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played
         (f"It calls more than it was asked to: {len(calls)} calls, not {len(oracle)}." if extra else None)
         or (f"The state differs at {place}." if place else None)
         or _unread(toolbox, wanted.outcomes[len(before) :], calls, executed.outcomes, task)
+        or _untraced(toolbox, oracle, calls, executed.outcomes)
         or _unsaid(cast("Sequence[Json]", task.payload["answers"]), turns[-1].words)
     )
     if problem is None:
@@ -235,6 +237,19 @@ def _unread(
     return None
 
 
+def _untraced(
+    toolbox: Toolbox, oracle: Iterable[Call], calls: Sequence[Call], outcomes: Sequence[Outcome]
+) -> str | None:
+    """Return a complaint if an argument that leaves no trace in any state has another value, else None."""
+    good = [one for one, outcome in zip(calls, outcomes, strict=False) if outcome.error is None]
+    for call in oracle:
+        for name in toolbox.graph.recipes[call.tool].unseen if call.tool in toolbox.graph.recipes else ():
+            given = (one.args.get(name) for one in good if one.tool == call.tool)
+            if name in call.args and not any(_same(call.args[name], one) for one in given):
+                return f"No call of {call.tool} has the {name} that was asked for."
+    return None
+
+
 def _lookups(toolbox: Toolbox, task: Task) -> list[int]:
     """Return the calls that only read, and whose results no later call of the solution uses, by number."""
     program = Program.model_validate(task.spec)
@@ -302,6 +317,7 @@ def audit(toolbox: Toolbox, task: Task) -> Rejection | None:
     return (
         _plays_twice_alike(toolbox, task)
         or _needs_every_call(toolbox, task)
+        or _needs_every_value(toolbox, task)
         or _needs_every_lookup(toolbox, task)
         or misstated(toolbox, task)
         or _takes_no_words_for_deeds(toolbox, task)
@@ -359,6 +375,39 @@ def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
             played = toolbox.world.play([*before, *calls[:number], *fewer, *calls[number + 1 :]])
             if toolbox.comparable(played.state) == end:
                 return Rejection(RejectReason.TRIVIAL, f"Without {what} the end is the same.")
+    return None
+
+
+def _needs_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
+    """Reject a task whose end state stays the same with other made-up values of an argument that is stated.
+
+    Arguments that leave no trace in any state are compared as they stand (`_untraced`).
+    """
+    if not is_solvable(task):
+        return None
+    before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
+    end = toolbox.comparable(toolbox.world.play([*before, *calls]).state)
+    for number, call in enumerate(calls):
+        recipe, tool = toolbox.graph.recipes[call.tool], toolbox.world.tools[call.tool]
+        rng = random.Random(f"{json.dumps(task.spec)} {number}")
+        for name in call.args if recipe.writes else ():
+            if recipe.ways.get(name) != FRESH or name in recipe.unseen:
+                continue
+            same = False
+            for value in (fresh(tool, name, rng) for _ in range(_OTHER_ARGUMENTS)):
+                other = Call(tool=call.tool, args={**call.args, name: value})
+                if value == call.args[name] or tool.problem(other.args) is not None:
+                    continue
+                played = toolbox.world.play([*before, *calls[:number], other, *calls[number + 1 :]])
+                if any(one.error for one in played.outcomes):
+                    continue
+                same = toolbox.comparable(played.state) == end
+                if not same:
+                    break
+            if same:
+                return Rejection(
+                    RejectReason.TRIVIAL, f"With another {name} of {call.tool} the end is the same."
+                )
     return None
 
 

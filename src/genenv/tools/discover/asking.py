@@ -129,7 +129,7 @@ def with_questions(
         return explorer, found.checked(graph, ())
     asked = ObservedWorld(explorer.world, found.questions)
     asking = Explorer.of(asked, graph, random.Random(f"{seed} probing"))
-    asking.also, asking.is_late = explorer.also, explorer.is_late
+    asking.also, asking.seconds_left = explorer.also, explorer.seconds_left
     with staged(reporter, "trying the tools again", items=len(asking.world.tools), unit="tools"):
         after = asking.explore(graph)
     wrote = {name for name, one in graph.recipes.items() if one.writes}

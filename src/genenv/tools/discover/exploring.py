@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import time
 from collections import Counter
@@ -39,6 +40,7 @@ from genenv.tools.discover.state_values import (
     indices,
     is_inside_record,
     leaves,
+    names_records,
     refers,
     single_paths,
     wanted,
@@ -53,6 +55,8 @@ _CALLS, _SECONDS = 900, 10.0
 this is 3 to 9 s for a tool that nothing helps. Two parameters and 48 kinds of values take half of it."""
 _ALL_SECONDS = 150.0
 """What trying such values may take for all tools together."""
+_RECORD_SECONDS = 15.0
+"""What trying ids of records in place of made-up ones may take for all tools together."""
 _WEAK = 3
 """A tool whose calls succeed, though it is not sure that they do what they are for, gets this part of it."""
 _PASSES = 4
@@ -60,6 +64,8 @@ _SETUPS = 6
 """Number of states, made by random writes, that each later pass tries."""
 _LONGEST_SETUP = 4
 _NO_TIME = "there was no time to try it"
+_SHARES = 2.0
+"""How much longer one tool may take than the others, of which each has the same share of the time."""
 _SAME = 2
 """Maximum tries of a call with the same state values and different fresh values."""
 _ASKED = 3
@@ -75,8 +81,8 @@ class Explorer:
         """Number of calls after which the user learns no new values; None: users know the current values."""
         self.also: Callable[[Json], Mapping[str, list[Json]]] | None = None
         """Returns additional values by kind for a state, such as values that users state."""
-        self.is_late: Callable[[], bool] = lambda: False
-        """Whether there is no time to try anything else; what was found by then is kept."""
+        self.seconds_left: Callable[[], float] = lambda: math.inf
+        """Returns the time that is left to try other ways to call tools; what was found by then is kept."""
         self._recipes: dict[str, Recipe] = {}
         self._weak: set[str] = set()
         """Tools of whose recipes it is not sure that calls do what they are for."""
@@ -126,9 +132,9 @@ class Explorer:
                     continue
                 again = f"again, {place} of {len(left)}: {tool.name}" if number else tool.name
                 advance(items=0 if number else 1, note=again)
+                share = min(1.0, _SHARES / (len(left) - place + 1))
                 for before in setups:
-                    held = self.held(before, everything=number > 0)
-                    probe = Probe(self.world, tool, before, held, self._rng, self._luck)
+                    probe = self._probe(tool, before, everything=number > 0, share=share / len(setups))
                     probe.try_named()
                     probe.try_all(patience[tool.name])
                     self._keep(tool, probe)
@@ -141,6 +147,7 @@ class Explorer:
                 patience[name].calls //= _WEAK
             if not left or (number and len(setups) == 1 and len(self._recipes) == known):
                 break
+        self._prefer_records()
         advance(note="what they find for each other")
         links = tuple(self._links(start))
         if other is not None and self.is_late():  # of those that were not tried again
@@ -156,6 +163,27 @@ class Explorer:
             for name, recipe in self._ordered().items()
         }
         return Graph(learned, links, self._failures)
+
+    def is_late(self) -> bool:
+        """Whether there is no time to try anything else."""
+        return self.seconds_left() <= 0
+
+    def _probe(
+        self, tool: Tool, before: Sequence[Call], *, everything: bool = False, share: float = 1
+    ) -> Probe:
+        """Return a probe of a tool after some calls.
+
+        Args:
+            tool: the tool.
+            before: the calls.
+            everything: whether values are also taken from the results of all tools that read.
+            share: the share of the time left that the probe may take.
+        """
+        end = time.monotonic() + share * self.seconds_left()
+        held = self.held(before, everything=everything)
+        probe = Probe(self.world, tool, before, held, self._rng, self._luck)
+        probe.is_late = lambda: self.is_late() or time.monotonic() > end
+        return probe
 
     def _keep(self, tool: Tool, probe: Probe) -> None:
         """Keep what a probe found about a tool, unless something better is known already."""
@@ -184,7 +212,7 @@ class Explorer:
                 advance(items=1)
                 continue
             advance(note=f"once more: {name}")
-            probe = Probe(self.world, tool, (), self.held(()), self._rng, self._luck)
+            probe = self._probe(tool, ())
             probe.try_ways(known.ways)
             self._keep(tool, probe)
             advance(items=int(name in self._recipes and name not in self._weak))  # others are tried further
@@ -196,11 +224,36 @@ class Explorer:
             for before in setups if not recipe.writes and tool.writes is None else ():
                 if self.is_late():
                     return
-                probe = Probe(self.world, tool, before, self.held(before), self._rng, self._luck)
+                probe = self._probe(tool, before)
                 if probe.try_again(recipe.ways):
                     probe.try_all(patience[name])
                     self._recipes[name] = probe.recipe() or recipe
                     break
+
+    def _prefer_records(self) -> None:
+        """Have tools that write take ids of records, where made-up ones succeed but say less.
+
+        What one tool needs to be a record is one for a parameter of the same name of another tool, too. If
+        there is none when a session begins, this does not hold: some tool has to make the first.
+        """
+        needed: dict[str, set[str]] = {}
+        for recipe in self._recipes.values():
+            for slot, way in recipe.ways.items():
+                if way != FRESH and names_records(way) and wanted(slot, recipe.tool, [way]):
+                    needed.setdefault(slot, set()).add(way)
+        end = time.monotonic() + _RECORD_SECONDS
+        for number in range(_PASSES):
+            setups = [self.setup() for _ in range(2 * _SETUPS)] if number else [()]
+            for name, recipe in self._ordered().items():
+                made_up = [slot for slot, way in recipe.ways.items() if way == FRESH]
+                if not recipe.writes or not any(refers(slot) or slot in needed for slot in made_up):
+                    continue
+                for before in {repr(one): one for one in setups}.values():
+                    if self.is_late() or time.monotonic() > end:
+                        return
+                    probe = self._probe(self.world.tools[name], before)
+                    found = probe.of_records(self._recipes[name], {} if before else needed)
+                    self._recipes[name] = found or self._recipes[name]
 
     def _read_again(self, setups: Iterable[Sequence[Call]]) -> None:
         """Look what tools that read show after some calls, if there was nothing to show before."""
@@ -208,8 +261,12 @@ class Explorer:
             if recipe.writes or recipe.shows:
                 continue
             calls = [
-                (*before, call) for before in setups if (call := self.attempt(recipe, before, self._rng))
+                (*before, call)
+                for before in (() if self.is_late() else setups)
+                if (call := self.attempt(recipe, before, self._rng))
             ]
+            if not calls:
+                continue
             shows, told = shown_by(map(self._last, calls))
             self._recipes[name] = replace(recipe, shows=shows, told=told)
 
@@ -218,6 +275,8 @@ class Explorer:
         writers = [one for one in self._ordered().values() if one.writes]
         calls: list[Call] = []
         for _ in range(self._rng.randint(1, longest) if writers else 0):
+            if self.is_late():
+                break
             call = self.attempt(self._rng.choice(writers), calls, self._rng)
             if call is not None:
                 calls.append(call)

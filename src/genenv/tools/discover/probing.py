@@ -46,7 +46,7 @@ from genenv.tools.discover.state_values import (
     wanted,
     words_of,
 )
-from genenv.tools.generate.fresh_values import is_closed, told_values
+from genenv.tools.generate.fresh_values import is_closed, names_day, told_values
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
 from genenv.types import Json
 
@@ -58,8 +58,6 @@ _MOST_KINDS, _LOOKED_AT = 48, 3
 _FEW = 6
 """Maximum number of distinct values of a category."""
 _CATEGORY = re.compile(r"[A-Za-z]+(?:[_-][a-z]+)*")
-_DATES = frozenset({"date", "deadline", "birthday"})
-"""Words of parameters that no other texts than dates suit, though a tool may take any."""
 _DATE = re.compile(r"\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2}")
 _HALF = 2
 """Success rates are rounded to halves before they are compared: a few tries are no more precise."""
@@ -150,6 +148,8 @@ class Probe:
         self._found: list[_Tried] = []
         self._forms: set[str] = set()
         self._plays = 0
+        self.is_late: Callable[[], bool] = lambda: False
+        """Whether there is no time to try anything else."""
         self.said = "it was given no value that there is"
         """The last error of a call, or another reason why the tool has no recipe."""
 
@@ -185,8 +185,20 @@ class Probe:
             is_late = patience.clock() - start > patience.seconds / 2
             if is_late or spent > patience.calls // 2 or (self.is_sure and is_whole):
                 break
+        self._without_chance()
         patience.calls -= self._plays - plays
         patience.seconds -= patience.clock() - start
+
+    def _without_chance(self) -> None:
+        """Try made-up values where calls succeeded with values that no name suggests, maybe by chance."""
+        if not self._found:
+            return
+        ways = dict(max(self._found, key=self._rank).ways)
+        for slot in [slot for slot, way in ways.items() if way not in self._ways(slot)]:
+            found = len(self._found)
+            self._try({**ways, slot: FRESH})
+            if len(self._found) > found and max(self._found, key=self._rank) is self._found[-1]:
+                ways[slot] = FRESH
 
     def _search(self) -> Iterator[bool]:
         """Try other sources for one parameter after the other; yield whether all of a parameter were tried.
@@ -228,6 +240,49 @@ class Probe:
             self._try(ways)
         return any(one.writes for one in self._found)
 
+    def of_records(self, recipe: Recipe, others: Mapping[str, Collection[str]]) -> Recipe | None:
+        """Return a recipe with ids of records in place of made-up ones, which succeed too; None: no better.
+
+        `release(product_id, quantity)` may take any product, but only of one with a reservation does it
+        matter how many are released.
+
+        Args:
+            recipe: the known recipe.
+            others: sources that other tools need, by the name of the parameter.
+        """
+        best, score = None, self._soundness(recipe, others)
+        if score >= (0, len(self._needed), 0) and not others:
+            return None
+        for slot in (slot for slot in self._needed if recipe.ways.get(slot) == FRESH):
+            for way in self._records(slot, others.get(slot, ())):
+                sources = ((one, source) for one, source in recipe.ways.items() if one in self._needed)
+                ways = {one: source if source in self._named(one) else FRESH for one, source in sources}
+                ways[slot] = way
+                if not self._tried(ways, _TRIES).rate:
+                    continue
+                self._found = [self._tried(ways, _MORE_TRIES)]
+                if self._found[0].rate < _SURE / _HALF or (made := self.recipe()) is None:
+                    continue
+                if made.writes and (new := self._soundness(made, others)) > score:
+                    best, score = made, new
+        return best
+
+    def _soundness(self, recipe: Recipe, others: Mapping[str, Collection[str]]) -> tuple[int, int, int]:
+        """Return by what sources that succeed are told apart: traces of arguments, names, other tools."""
+        ways = [(slot, way) for slot, way in recipe.ways.items() if slot in self._needed]
+        natural = sum(way == FRESH or way in self._named(slot) or names_records(way) for slot, way in ways)
+        return -len(recipe.unseen), natural, sum(way in others.get(slot, ()) for slot, way in ways)
+
+    def _records(self, slot: str, others: Collection[str]) -> list[str]:
+        """Return the sources of a slot's values that name records: what others need, or calls were given."""
+        fitting = self._fitting(slot)
+        given = {repr(one) for kind, held in fitting.items() if kind.endswith(f"({slot})") for one in held}
+        found = [way for way in fitting if way in others and names_records(way)]
+        if refers(slot) or says_id(*alone(self._tool, slot)):
+            known = [way for way, held in fitting.items() if not given.isdisjoint(map(repr, held))]
+            found += [way for way in [*self._named(slot), *known] if names_records(way)]
+        return list(dict.fromkeys(found))
+
     def _try(self, ways: Mapping[str, str], always: Collection[str] = ()) -> bool:
         """Try a combination of sources; return whether an answer is unlike all before it.
 
@@ -236,6 +291,8 @@ class Probe:
             always: optional arguments that are given each time.
         """
         before = len(self._forms)
+        if self._plays and self.is_late():
+            return False
         if self._tried(ways, _TRIES, always).rate > 0:
             tried = self._tried(ways, _MORE_TRIES, always)
             if self._tool.writes and not tried.writes:
@@ -290,6 +347,8 @@ class Probe:
         one, other = ((slot, ways[slot]) for slot in pair)
         is_bound, known = False, self._held.records.related(one, other, self._held.values)
         for number in range(_MORE_TRIES + _TRIES):
+            if self.is_late():
+                return False
             related = (pair,) if number < _MORE_TRIES else ()
             if related and is_bound:
                 continue
@@ -321,7 +380,7 @@ class Probe:
         """Return the kinds of values that a slot can take; none if its schema lists its values."""
         of, name = alone(self._tool, slot)
         found: dict[str, Sequence[Json]] = {}
-        made, is_date = {call.tool for call in self._before}, bool(_DATES & {*words_of(name)})
+        made, is_date = {call.tool for call in self._before}, names_day(name)
         for kind, held in self._held.values.items() if not is_closed(of, name) else ():
             if source_of(kind) in made and not refers(slot):
                 continue  # what an earlier call has made is named by an id
@@ -446,7 +505,8 @@ class Probe:
         suits = functools.partial(self._suits, writes=without.writes or self._tool.writes is True)
         for slot, needed in self._slots.items():
             outer = slot if slot in self._tool.properties else slot.partition(".")[0]
-            for way in () if needed else sorted(self._ways(slot), key=lambda way: -suits(slot, way)):
+            is_over = needed or self.is_late()
+            for way in () if is_over else sorted(self._ways(slot), key=lambda way: -suits(slot, way)):
                 with_it = {outer: FRESH, **without.ways, slot: way}
                 tried = self._tried(with_it, _TRIES, (outer, slot))
                 if tried.rate < without.rate * 0.75 * (without.writes or not tried.writes):
@@ -463,11 +523,16 @@ class Probe:
         Return True if no other value can be compared.
         """
         compared = False
-        for _ in range(_MORE_TRIES):
+        for number in range(_MORE_TRIES):
+            if self.is_late():
+                break
             args, again = (self._drawn(tried.ways, together=tried.together, always=always) for _ in range(2))
             other = self._other(slot, args, again) if args and again else args
             if args is None or other is None or other == args:
                 continue
+            if number % 2 and all(type(one.get(slot)) is int for one in (args, other)):
+                small = [{**args, slot: count} for count in (1, 2)]  # of 3 that there are, 40 is as 50
+                args, other = small if not any(map(self._tool.problem, small)) else (args, other)
             one, two = self._play(args), self._play(other)
             if one.outcomes[-1].error or two.outcomes[-1].error:
                 continue

@@ -51,7 +51,7 @@ class Recipe:
     told: tuple[str, ...] = ()
     """Kinds of result values that are worth asking for, because they vary between calls."""
     unseen: tuple[str, ...] = ()
-    """Arguments of a tool that writes that leave no trace in the state, so that no check sees them."""
+    """Arguments of a tool that writes that leave no trace in the state; checks compare them as they stand."""
     fails: Mapping[str, tuple[JsonValue, ...]] = field(default_factory=dict[str, tuple[JsonValue, ...]])
     """Values by argument that always failed while other values succeeded; they are seldom drawn."""
     together: bool = False

@@ -67,6 +67,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("lng", "lon", "longitude"), (-180, 180)),
     **dict.fromkeys(("percent", "percentage"), (1, 100)),
     **dict.fromkeys(("rating", "ratings", "stars"), (1, 5)),
+    **{"age": (18, 80), "guests": (1, 4)},
     **{"hour": (0, 23), "minute": (0, 59), "month": (1, 12), "port": (1024, 9999), "year": (1990, 2026)},
 }
 """Bounds of numbers by the noun that a parameter is called, where no schema and no description has any. A
@@ -74,6 +75,7 @@ plural such as `years` is a duration, and is not bounded."""
 _PAIRS: tuple[tuple[str, str], ...] = (
     *(("after", "before"), ("begin", "end"), ("departure", "return"), ("from", "to"), ("low", "high")),
     *(("min", "max"), ("since", "until"), ("start", "end")),
+    *(("check_in", "check_out"), ("checkin", "checkout")),
 )
 """Words by which two parameters name the bounds of a range."""
 _WHOLE = frozenset({"age", "count", "id", "limit", "page", "qty", "quantity"})
@@ -123,6 +125,15 @@ def consistent(args: Mapping[str, Json]) -> dict[str, Json]:
 def _is_later(one: str, other: str) -> bool:
     """Whether two texts are a day or a time of one form, and the first is later."""
     return _TIME.fullmatch(one) is not None and _TIME.fullmatch(other) is not None and one > other
+
+
+_STAY = frozenset({("check", "in"), ("check", "out"), ("checkin",), ("checkout",)})
+
+
+def names_day(name: str) -> bool:
+    """Whether a parameter is a date by its name: no other text suits it, though a tool may take any."""
+    words = words_of(name)
+    return words in _STAY or not {"date", "deadline", "birthday"}.isdisjoint(words)
 
 
 def is_closed(tool: Tool, parameter: str) -> bool:
@@ -348,7 +359,7 @@ def _string(
         return f"{rng.randrange(7, 20):02d}:{rng.choice((0, 15, 30, 45)):02d}" + (
             ":00" if form == "time" else ""
         )
-    if form == "date" or words & {"date", "day", "deadline", "due", "birthday"}:
+    if form == "date" or names_day(name) or words & {"day", "due"}:
         return day.isoformat()
     if form == "email" or words & {"email", "mail"}:
         return f"{whose.replace(' ', '.')}@example.com".lower()

@@ -210,7 +210,7 @@ def _made(
         explorer, graph = with_questions(explorer, graph, world, wanted.seed, reporter)
         found = Nondeterminism((), ())
         if graph.recipes:
-            explorer.is_late = lambda: budget.is_spent(_EXPLORING_AGAIN)
+            explorer.seconds_left = lambda: budget.left(_EXPLORING_AGAIN)
             with staged(reporter, "calling the tools twice", items=None, unit="programs"):
                 bounded = observed(BoundedWorld(source.open(files), budget), graph.questions, begins)
                 with contextlib.closing(bounded) as again:
@@ -275,7 +275,7 @@ def _explored(
     explorer = Explorer(observed(bounded, (), begins), random.Random(f"{wanted.seed} probing"))
     until = budget.seconds + _EXPLORING_S
     share = _EXPLORING if before is None else _EXPLORING_AGAIN
-    explorer.is_late = lambda: budget.is_spent(share) or budget.seconds > until
+    explorer.seconds_left = lambda: min(budget.left(share), until - budget.seconds)
     again = " again, opened in another way" if before is not None else ""
     with staged(reporter, f"trying the tools{again}", items=len(world.tools), unit="tools"):
         return explorer, replace(explorer.explore(other=before), begins_with=begins)
@@ -448,7 +448,7 @@ def _notes(made: Made) -> Sequence[str]:
         if one.unseen:
             named = ", ".join(f"`{name}`" for name in one.unseen)
             notes.append(
-                f"- {named} of `{one.tool}` leaves no trace in the state: tasks state it, no check sees it"
+                f"- {named} of `{one.tool}` leaves no trace in the state: a call has to have it as tasks state it"
             )
     notes += _no_tools(made.world.left_out)
     if isinstance(made.world, MockWorld | PythonWorld):

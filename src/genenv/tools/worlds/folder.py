@@ -296,6 +296,15 @@ class WorkingFolder:
             self.contents()
             original.known = dict(self._known)
 
+    def begin(self) -> None:
+        """Take the present content as the initial one, such as the tables that a server makes when it starts.
+
+        A database with a journal is left: what is in it is not all in one file.
+        """
+        now = Original(self.path)
+        if not any(_is_journal(name, now.files) for name in now.files):
+            self._original = now
+
     def restore(self) -> None:
         """Restore the initial content. Files are overwritten in place, so that open handles see it."""
         kept = self._original.files

@@ -57,11 +57,11 @@ class Budget:
     @property
     def is_over(self) -> bool:
         """Whether the time is over."""
-        return self.is_spent(1)
+        return self.left(1) < 0
 
-    def is_spent(self, share: float) -> bool:
-        """Whether a share of the time is over."""
-        return self.seconds > share * self._limits.seconds
+    def left(self, share: float) -> float:
+        """The time until a share of all time is over, in seconds; negative afterwards."""
+        return share * self._limits.seconds - self.seconds
 
     @property
     def seconds(self) -> float:

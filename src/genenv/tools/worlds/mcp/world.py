@@ -143,7 +143,7 @@ class _Process:
     """
 
     def __init__(self, running: McpSource, files: Path, original: Original) -> None:
-        self._scratch = Scratch(files)
+        self._scratch, self._is_reused = Scratch(files), not running.fresh
         self._folder = WorkingFolder(self._scratch.files, original)
         self._log = self._scratch.path / "log"
         self._log.touch()
@@ -183,6 +183,8 @@ class _Process:
             await self.connection.open()
         except NotRunning as error:
             raise UsageError(f"{self.name} gives no tools: {error}{self._last_words()}") from error
+        if self._is_reused:
+            await asyncio.to_thread(self._folder.begin)
 
     def _last_words(self) -> str:
         """Return the last line of the server's log, and whether it printed lines that are not MCP."""
@@ -197,7 +199,7 @@ class _Process:
         return self._scratch.permits
 
     def restore(self) -> None:
-        """Restore the initial content of the working folder."""
+        """Restore the content that the working folder had once the server was started."""
         self._folder.restore()
 
     async def call(self, call: Call, limit_s: float) -> Outcome:

@@ -1,0 +1,158 @@
+"""Made-up ids that succeed give way to ids of records, and values that leave no trace count."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bundles import made
+from genenv.tools.calls import format_calls
+from genenv.tools.check import calls_of
+from genenv.tools.discover.exploring import Explorer
+from genenv.tools.discover.recipes import FRESH
+from genenv.tools.environment import Tools
+from genenv.tools.worlds.base import Call
+from genenv.tools.worlds.in_process import InProcessWorld
+from genenv.types import Task
+
+STOCK = '''
+class Stock:
+    def __init__(self):
+        self.stock: dict[str, int] = {}
+        self.reserved: dict[str, int] = {}
+
+    def set_stock(self, product_id: str, quantity: int) -> None:
+        """Set the stock of a product."""
+        self.stock[product_id] = quantity
+
+    def reserve(self, product_id: str, quantity: int) -> bool:
+        """Reserve some of a product."""
+        if self.stock.get(product_id, 0) - self.reserved.get(product_id, 0) < quantity:
+            return False
+        self.reserved[product_id] = self.reserved.get(product_id, 0) + quantity
+        return True
+
+    def release(self, product_id: str, quantity: int) -> None:
+        """Release some of a product."""
+        self.reserved[product_id] = max(0, self.reserved.get(product_id, 0) - quantity)
+'''
+
+
+def replies_of(task: Task, calls: Sequence[Call]) -> tuple[str, ...]:
+    """Replies that make calls, and end as the task's solution does."""
+    if task.payload["mode"] == "single":
+        return (format_calls(calls, "python"),)
+    return (*(format_calls([one], "python") for one in calls), task.oracle[-1])
+
+
+@pytest.mark.long
+def test_what_acts_on_earlier_records_gets_these_and_its_numbers_matter(tmp_path: Path) -> None:
+    (tmp_path / "stock.py").write_text(STOCK)
+    found = made(tmp_path / "stock", tmp_path / "stock.py", base=6, held_out=12)
+    ways = {name: dict(one.ways) for name, one in found.graph.recipes.items()}
+    assert ways["set_stock"] == {"product_id": FRESH, "quantity": FRESH}, "something has to make the first"
+    assert ways["reserve"]["product_id"] != FRESH
+    assert ways["reserve"]["quantity"] == FRESH
+    assert ways["release"]["product_id"] != FRESH
+    assert not any(one.unseen for one in found.graph.recipes.values())
+    env = Tools(None, tmp_path / "stock")
+    try:
+        tasks = env.held_out()
+        assert any(call.tool == "release" for task in tasks for call in calls_of(task.payload, "calls"))
+        for task in tasks:
+            calls = calls_of(task.payload, "calls")
+            for place, call in enumerate(calls):
+                wrong = Call(
+                    tool=call.tool, args={**call.args, "quantity": int(str(call.args["quantity"])) + 1}
+                )
+                spoiled = [*calls[:place], wrong, *calls[place + 1 :]]
+                assert not env.check(task, replies_of(task, spoiled)).success
+    finally:
+        env.world.close()
+
+
+TICKETS = '''
+SUBJECTS = ("Printer", "Login", "Mail", "VPN")
+TICKETS = {f"T-{number}": {"subject": one, "open": True} for number, one in enumerate(SUBJECTS)}
+
+
+def close_ticket(ticket_id: str, reason: str) -> bool:
+    """Close a ticket.
+
+    Args:
+        ticket_id: The ticket.
+        reason: Why it is closed.
+    """
+    TICKETS[ticket_id]["open"] = False
+    return True
+'''
+
+
+def test_an_argument_that_leaves_no_trace_must_be_the_one_that_was_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "tickets.py").write_text(TICKETS)
+    found = made(tmp_path / "tickets", tmp_path / "tickets.py", base=2, held_out=4)
+    assert found.graph.recipes["close_ticket"].unseen == ("reason",)
+    env = Tools(None, tmp_path / "tickets")
+    try:
+        for task in env.held_out():
+            calls = calls_of(task.payload, "calls")
+            other = [Call(tool=one.tool, args={**one.args, "reason": "no reason at all"}) for one in calls]
+            assert env.check(task, task.oracle).success
+            verdict = env.check(task, replies_of(task, other))
+            assert not verdict.success
+            assert "has the reason that was asked for" in verdict.explanation
+    finally:
+        env.world.close()
+
+
+class Studios:
+    """One tool refuses what is no studio, the other takes anything."""
+
+    def __init__(self) -> None:
+        self.studios = {"A": {"rate": 1500}, "B": {"rate": 2500}}
+        self.slots: dict[str, int] = {}
+        self.bookings: list[dict[str, str]] = []
+
+    def ensure_slots(self, studio: str, day: str) -> None:
+        """Make the slots of a studio."""
+        self.slots.setdefault(f"{studio} {day}", 9)
+
+    def book(self, studio: str, client_name: str) -> int:
+        """Book a studio."""
+        if studio not in self.studios:
+            raise ValueError("there is no such studio")
+        self.bookings.append({"studio": studio, "client_name": client_name})
+        return len(self.bookings)
+
+
+def test_what_one_tool_needs_to_be_a_record_is_one_for_the_other() -> None:
+    graph = Explorer(InProcessWorld(f"{__name__}:Studios"), random.Random(0)).explore()
+    assert {name: one.ways["studio"] for name, one in graph.recipes.items()} == {
+        "ensure_slots": "studios.#",
+        "book": "studios.#",
+    }
+
+
+class Rooms:
+    """A booking succeeds seldom with made-up numbers, whatever else it is given."""
+
+    def __init__(self) -> None:
+        self.rooms = {str(100 + n): {"beds": 1 + n % 2, "floor": n} for n in range(6)}
+        self.bookings: list[dict[str, object]] = []
+
+    def book_room(self, room_number: str, guest: str, code_word: str, persons: int) -> int:
+        """Book a room."""
+        if self.rooms[room_number]["beds"] < persons:
+            raise ValueError("there are too few beds")
+        self.bookings.append({"room": room_number, "guest": guest, "code": code_word, "persons": persons})
+        return len(self.bookings)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_values_that_succeeded_by_chance_give_way_to_made_up_ones(seed: int) -> None:
+    graph = Explorer(InProcessWorld(f"{__name__}:Rooms"), random.Random(seed)).explore()
+    ways = graph.recipes["book_room"].ways
+    assert (ways["guest"], ways["code_word"]) == (FRESH, FRESH)
