@@ -393,22 +393,26 @@ def _needs_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
         for name in call.args if recipe.writes else ():
             if recipe.ways.get(name) != FRESH or name in recipe.unseen:
                 continue
-            same = False
-            for value in (fresh(tool, name, rng) for _ in range(_OTHER_ARGUMENTS)):
-                other = Call(tool=call.tool, args={**call.args, name: value})
-                if value == call.args[name] or tool.problem(other.args) is not None:
-                    continue
+            for other in _with_others(tool, call, name, rng):
                 played = toolbox.world.play([*before, *calls[:number], other, *calls[number + 1 :]])
                 if any(one.error for one in played.outcomes):
                     continue
-                same = toolbox.comparable(played.state) == end
-                if not same:
-                    break
-            if same:
-                return Rejection(
-                    RejectReason.TRIVIAL, f"With another {name} of {call.tool} the end is the same."
-                )
+                if toolbox.comparable(played.state) == end:
+                    return Rejection(
+                        RejectReason.TRIVIAL, f"With another {name} of {call.tool} the end is the same."
+                    )
+                break
     return None
+
+
+def _with_others(tool: Tool, call: Call, name: str, rng: random.Random) -> Iterator[Call]:
+    """Yield a call with a few other values of an argument, of an integer the next one first."""
+    value = call.args[name]
+    others = [*([value + 1] if type(value) is int else []), *(fresh(tool, name, rng) for _ in range(2))]
+    for other in others:
+        made = Call(tool=call.tool, args={**call.args, name: other})
+        if other != value and tool.problem(made.args) is None:
+            yield made
 
 
 def _needs_every_lookup(toolbox: Toolbox, task: Task) -> Rejection | None:

@@ -6,6 +6,7 @@ Shapes: R = live rows, V = vocabulary.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Container, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -79,6 +80,8 @@ class Engine:
     device: torch.device
     max_rows: int
     prefill_tokens: int
+    batch_tokens: float = float("inf")
+    """Tokens of all rows together, prompts included, above which no further row is admitted."""
     kernels: Kernels | None = None
     """Compiled code for attention and sampling; None: torch."""
     own_forward: bool = False
@@ -265,6 +268,14 @@ def at_temperatures(scores_RV: Tensor, rows: Sequence[Row]) -> Tensor:
     return scores_RV.float() / torch.tensor(temperatures, device=scores_RV.device)[:, None]
 
 
+_USUAL_TOKENS = 512
+"""Length that a longer reply is taken to have, as few are as long as they may be."""
+
+
+def _own_tokens(row: Row) -> int:
+    return max(len(row.ids), min(row.request.max_tokens, _USUAL_TOKENS))
+
+
 class _Batch:
     """A batch of rows in the standard decode path, with their KV cache."""
 
@@ -286,7 +297,18 @@ class _Batch:
     def room(self, waiting: Sequence[Row]) -> int:
         """Return how many of the waiting rows can be admitted now; 0 until a quarter of the batch is free."""
         free = self._engine.max_rows - len(self.rows)
-        return min(free, len(waiting)) if free >= max(1, self._engine.max_rows // 4) else 0
+        if free < max(1, self._engine.max_rows // 4):
+            return 0
+        seen, count = {*self._prompts}, 0
+        tokens = sum(map(len, seen)) + sum(map(_own_tokens, self.rows))
+        for row in itertools.islice(waiting, free):
+            prompt = row.request.prompt_ids
+            tokens += _own_tokens(row) + (0 if prompt in seen else len(prompt))
+            if tokens > self._engine.batch_tokens and (self.rows or count):
+                break
+            seen.add(prompt)
+            count += 1
+        return count
 
     def admit(self, rows: Sequence[Row]) -> None:
         """Add rows, and prefill those prompts that are not in the batch yet."""

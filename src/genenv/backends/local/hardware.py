@@ -151,6 +151,11 @@ def batch_rows(setting: int, device: torch.device) -> int:
     return setting or (256 if device.type == "cuda" else 64)
 
 
+def batch_bytes(device: torch.device) -> float:
+    """Return the maximum size of the keys and values of all rows that are sampled at once."""
+    return memory_bytes(device) / 6  # while rows come and leave there are copies
+
+
 def microbatch_tokens(setting: int, device: torch.device, token_bytes: float | None = None) -> int:
     """Return the maximum tokens of one forward and backward pass.
 

@@ -326,6 +326,12 @@ class LocalModel:
         return 4 * self.config.tokens_per_microbatch or hardware.microbatch_tokens(0, self.device)
 
     @property
+    def batch_tokens(self) -> float:
+        """Maximum tokens of all rows that are sampled at once, by what their keys and values take."""
+        sizes = sizes_of(self.causal.config)
+        return hardware.batch_bytes(self.device) / (2 * sizes.layers * sizes.keys * self.dtype.itemsize)
+
+    @property
     def output(self) -> Any:  # noqa: ANN401
         """The output layer (LM head)."""
         return self.causal.get_output_embeddings()

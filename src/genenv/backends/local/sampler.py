@@ -97,6 +97,7 @@ class LocalSampler(ChatSampler):
             stop_ids=self.model.chat.stop_ids,
             device=self.model.device,
             max_rows=rows,
+            batch_tokens=float("inf") if self.model.own_forward else self.model.batch_tokens,
             kernels=self.model.kernels,
             own_forward=self.model.own_forward,
             prefill_tokens=prefill_tokens,

@@ -185,6 +185,8 @@ class Probe:
             is_late = patience.clock() - start > patience.seconds / 2
             if is_late or spent > patience.calls // 2 or (self.is_sure and is_whole):
                 break
+        if not self._found:  # of numbers few may do
+            self._try({slot: self._ways(slot)[0] for slot in self._needed}, tries=_MORE_TRIES)
         self._without_chance()
         patience.calls -= self._plays - plays
         patience.seconds -= patience.clock() - start
@@ -193,12 +195,14 @@ class Probe:
         """Try made-up values where calls succeeded with values that no name suggests, maybe by chance."""
         if not self._found:
             return
-        ways = dict(max(self._found, key=self._rank).ways)
-        for slot in [slot for slot, way in ways.items() if way not in self._ways(slot)]:
-            found = len(self._found)
-            self._try({**ways, slot: FRESH})
-            if len(self._found) > found and max(self._found, key=self._rank) is self._found[-1]:
-                ways[slot] = FRESH
+        best = max(self._found, key=self._rank)
+        for slot in [slot for slot, way in best.ways.items() if way not in self._ways(slot)]:
+            if self.is_late():
+                return
+            tried = self._tried({**best.ways, slot: FRESH}, _MORE_TRIES)
+            if tried.rate >= best.rate / _HALF and tried.writes == best.writes:
+                best = tried
+                self._found = [best]
 
     def _search(self) -> Iterator[bool]:
         """Try other sources for one parameter after the other; yield whether all of a parameter were tried.
@@ -283,17 +287,18 @@ class Probe:
             found += [way for way in [*self._named(slot), *known] if names_records(way)]
         return list(dict.fromkeys(found))
 
-    def _try(self, ways: Mapping[str, str], always: Collection[str] = ()) -> bool:
+    def _try(self, ways: Mapping[str, str], always: Collection[str] = (), tries: int = _TRIES) -> bool:
         """Try a combination of sources; return whether an answer is unlike all before it.
 
         Args:
             ways: the sources.
             always: optional arguments that are given each time.
+            tries: how often it is tried at first.
         """
         before = len(self._forms)
         if self._plays and self.is_late():
             return False
-        if self._tried(ways, _TRIES, always).rate > 0:
+        if self._tried(ways, tries, always).rate > 0:
             tried = self._tried(ways, _MORE_TRIES, always)
             if self._tool.writes and not tried.writes:
                 self.said = IDLE
@@ -384,6 +389,8 @@ class Probe:
         for kind, held in self._held.values.items() if not is_closed(of, name) else ():
             if source_of(kind) in made and not refers(slot):
                 continue  # what an earlier call has made is named by an id
+            if kind.startswith(f"{self._tool.name}("):
+                continue  # what the tool itself was given is no source of the first call's values
             some = held[:_LOOKED_AT]
             values = some if kind.endswith(INDEX) else taken(of, name, some)  # an index is no text
             if is_date and not any(_DATE.match(one) for one in values if isinstance(one, str)):

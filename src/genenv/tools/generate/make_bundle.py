@@ -447,9 +447,8 @@ def _notes(made: Made) -> Sequence[str]:
     for one in made.graph.recipes.values():
         if one.unseen:
             named = ", ".join(f"`{name}`" for name in one.unseen)
-            notes.append(
-                f"- {named} of `{one.tool}` leaves no trace in the state: a call has to have it as tasks state it"
-            )
+            told = "leaves no trace in the state: a call must have what the task states"
+            notes.append(f"- {named} of `{one.tool}` {told}")
     notes += _no_tools(made.world.left_out)
     if isinstance(made.world, MockWorld | PythonWorld):
         notes += [f"- {one}" for one in made.world.remarks]
