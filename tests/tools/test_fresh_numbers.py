@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import re
+from datetime import date
 from typing import Any
 
 import pytest
 
 from genenv.tools.generate.fresh_values import consistent, fresh
 from genenv.tools.generate.named_texts import TITLES, alike
+from genenv.tools.language.words import FIRST_NAMES
 from genenv.tools.worlds.base import Tool
 
 BOUNDS: list[dict[str, Any]] = [
@@ -129,11 +131,31 @@ def test_a_made_up_address_is_that_of_the_only_person_who_is_named() -> None:
     assert consistent({"name": "Blue Lamp", "email": "kira.nash@example.com"})["email"][0] == "k"
 
 
+def test_made_up_name_sign_and_code_are_those_of_one_currency() -> None:
+    mixed: dict[str, Any] = {"code": "ZAR", "name": "yen", "symbol": "£", "decimal_places": 2}
+    assert consistent(mixed) == {**mixed, "code": "JPY", "symbol": "¥"}
+    assert consistent({"symbol": "£", "code": "USD"}) == {"symbol": "£", "code": "GBP"}
+    for others in ({"code": "ZAR", "n": 2}, {"from": "ZAR", "to": "USD"}, {"name": "yen"}):
+        assert consistent(others) == others
+
+
+def test_a_name_beside_an_age_is_a_persons_and_a_stay_begins_before_it_ends() -> None:
+    texts = {key: {"type": "string"} for key in ("name", "check_in", "check_out")}
+    properties: dict[str, Any] = {**texts, "age": {"type": "integer"}}
+    tool = Tool(name="book_room", parameters={"type": "object", "properties": properties, "required": []})
+    for seed in range(40):
+        drawn = consistent({name: fresh(tool, name, random.Random(seed)) for name in properties})
+        assert str(drawn["name"]).split()[0] in FIRST_NAMES
+        assert 18 <= int(str(drawn["age"])) <= 80
+        days = [date.fromisoformat(str(drawn[name])) for name in ("check_in", "check_out")]
+        assert days == sorted(days)
+
+
 @pytest.mark.parametrize(
     ("example", "form"),
     [
         ("EUR", r"[A-Z]{3}"),
-        ("€", "[€$£¥]"),
+        ("€", "[€$£¥₹]"),
         ("123.45", r"\d{3}\.\d\d"),
         ("cus_4fx", r"cus_\dfx"),
         ("#1e88e5", r"#\de\d\de\d"),

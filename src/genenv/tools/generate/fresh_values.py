@@ -28,6 +28,7 @@ from genenv.tools.generate.named_texts import (
     CATEGORIES,
     FIRST_DAY,
     isbn,
+    of_one_currency,
     of_one_person,
     other_text,
     person,
@@ -96,6 +97,8 @@ _ISBN = 13
 _RANGE = re.compile(r"(?<![\d.-])(-?\d+)\s*(?:to|and|through|-|–|\.{2,3})\s*(-?\d+)(?!\d|[.-]\d)")
 """The bounds of a number in a description, as in `from 1 to 10` and `0..5`."""
 _TEXT_ENDINGS = ("txt", "md")
+_PERSONAL, _PERSON = frozenset({"age", "birthday", "gender", "guests", "salary"}), "person"
+"""Words of parameters beside which a mere `name` is that of a person."""
 _ENDING = re.compile(r"(?<![\w.])\.([a-z][a-z0-9]{1,4})\b")
 """The ending of a file in a description, as in `a .csv or .tsv file`."""
 
@@ -106,11 +109,11 @@ def fresh(tool: Tool, parameter: str, rng: random.Random) -> Json:
 
 
 def consistent(args: Mapping[str, Json]) -> dict[str, Json]:
-    """Return made-up arguments that agree: an email address is the named person's, and ranges are in order.
+    """Return made-up arguments that agree: addresses with names, signs with currencies, and bounds in order.
 
     A range is what two arguments such as `start` and `end` name.
     """
-    found = of_one_person(args)
+    found = of_one_currency(of_one_person(args))
     for first, last in _PAIRS:
         for name in args:
             words = name.lower().split(first)
@@ -207,6 +210,8 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
             if usual is not None and not _allows(schema, usual):
                 usual = None
             about = {"file"} if _FILES.search(tool.description) else set[str]()
+            if any(not _PERSONAL.isdisjoint(words_of(one)) for one in tool.properties):
+                about.add(_PERSON)
             return usual or _string(schema, name, rng, about.union(words_of(tool.name)), endings)
 
 
@@ -367,7 +372,12 @@ def _string(
         return f"https://example.com/{rng.choice(THINGS)}"
     if words & {"phone", "mobile", "telephone", "fax"}:
         return f"+1-555-{rng.randrange(1000, 10000)}"
-    text = _path(words, tool, rng, endings) if _is_path(words, tool) else other_text(words, whose, rng)
+    of_person = {"full"} if words == {"name"} and _PERSON in tool else set[str]()
+    text = (
+        _path(words, tool, rng, endings)
+        if _is_path(words, tool)
+        else other_text(words | of_person, whose, rng)
+    )
     least = min(int(cast(int, schema.get("minLength", 0))), _MOST_CHARS)
     most = int(cast(int, schema.get("maxLength", 10_000)))
     while len(text) < least:

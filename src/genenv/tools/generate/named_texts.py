@@ -87,8 +87,11 @@ _CODES: Mapping[str, tuple[str, ...]] = {
     "country": ("DE", "KE", "JP", "BR", "CA", "NO", "PT", "IN", "CL", "MA"),
 }
 """Codes by what they are codes of."""
-_CURRENCY_NAMES = ("euro", "US dollar", "pound sterling", "yen", "Swiss franc", "Canadian dollar")
-_CURRENCY_SIGNS = ("€", "$", "£", "¥")
+_CURRENCIES = (
+    *(("EUR", "euro", "€"), ("USD", "US dollar", "$"), ("GBP", "pound sterling", "£")),
+    *(("JPY", "yen", "¥"), ("CHF", "Swiss franc", "Fr."), ("INR", "Indian rupee", "₹")),
+)
+"""Code, name and sign of currencies."""
 _OWN = frozenset({"default", "from", "native", "preferred", "source", "target", "to", "user"})
 """Words before `language` that do not say which kind of language it is."""
 TITLES: Mapping[str, tuple[str, ...]] = _lists("""
@@ -104,7 +107,7 @@ CATEGORIES = frozenset(_VALUES) | {"kind", "method", "mode", "reason", "status",
 _FORMS: tuple[tuple[str, ...], ...] = (
     *_VALUES.values(),
     *_CODES.values(),
-    _CURRENCY_SIGNS,
+    tuple(sign for *_, sign in _CURRENCIES if len(sign) == 1),
     STATUSES,
     CITIES,
 )
@@ -190,7 +193,7 @@ def usual_text(words: Sequence[str], record: Sequence[str], rng: random.Random) 
         case "code" | "abbreviation" if noun in _CODES:
             return rng.choice(_CODES[noun])
         case "symbol" if noun == "currency":
-            return rng.choice(_CURRENCY_SIGNS)
+            return rng.choice(_CURRENCIES)[2]
         case "code" if of[-1:] in (["postal"], ["zip"]):
             return _DRAWN["zip"](rng)
         case "address" if of[-1:] == ["ip"]:
@@ -220,7 +223,7 @@ _NAMED = frozenset(
 def _named(last: str, noun: str, rng: random.Random) -> str | None:
     """Return the name or the title of a record by its noun, if such names are listed."""
     if last in ("name", "label") and noun == "currency":
-        return rng.choice(_CURRENCY_NAMES)
+        return rng.choice(_CURRENCIES)[1]
     if last != "label" and noun in TITLES:
         return rng.choice(TITLES[noun])
     return rng.choice(_VALUES[noun]) if last in ("name", "label") and noun in _NAMED else None
@@ -268,6 +271,19 @@ def of_one_person(args: Mapping[str, Json]) -> dict[str, Json]:
     if len(people) == len(addresses) == 1:
         found[addresses[0]] = f"{people[0].replace(' ', '.').lower()}{_AT}"
     return found
+
+
+def of_one_currency(args: Mapping[str, Json]) -> dict[str, Json]:
+    """Return made-up arguments in which the name, the sign and the code of a currency agree."""
+    codes, names, signs = zip(*_CURRENCIES, strict=True)
+    places: dict[str, int] = {}
+    for known, place in ((names, 1), (signs, 2), ({*codes, *_VALUES["currency"]}, 0)):
+        places |= {name: place for name, value in args.items() if isinstance(value, str) and value in known}
+    if len(places) != len({*places.values()}) or len(places) < len(_CURRENCIES[0]) - 1:
+        return dict(args)
+    first = next(iter(places))
+    row = next(one for one in _CURRENCIES if one[places[first]] == args[first])
+    return {**args, **{name: row[place] for name, place in places.items()}}
 
 
 def other_text(words: set[str], whose: str, rng: random.Random) -> str:
