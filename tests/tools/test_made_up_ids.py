@@ -14,9 +14,10 @@ from genenv.tools.check import calls_of
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import FRESH
 from genenv.tools.environment import Tools
+from genenv.tools.spec import Program, Step
 from genenv.tools.worlds.base import Call
 from genenv.tools.worlds.in_process import InProcessWorld
-from genenv.types import Task
+from genenv.types import Lineage, Origin, Task
 
 STOCK = '''
 class Stock:
@@ -41,6 +42,10 @@ class Stock:
 '''
 
 
+def _step(tool: str, quantity: int) -> Step:
+    return Step(tool=tool, args={"product_id": "P-100", "quantity": quantity})
+
+
 def replies_of(task: Task, calls: Sequence[Call]) -> tuple[str, ...]:
     """Replies that make calls, and end as the task's solution does."""
     if task.payload["mode"] == "single":
@@ -61,6 +66,20 @@ def test_what_acts_on_earlier_records_gets_these_and_its_numbers_matter(tmp_path
     env = Tools(None, tmp_path / "stock")
     try:
         tasks = env.held_out()
+        for released, refused in ((4, "Without 2 of its calls the end is the same."), (3, None)):
+            undone = Program(
+                n_calls=2,
+                chained=False,
+                answer=False,
+                n_tools=3,
+                before=(_step("set_stock", 40), _step("reserve", 9)),
+                calls=(_step("reserve", 4), _step("release", released)),
+            )
+            lineage = Lineage(origin=Origin.HELD_OUT if env.is_for_measuring(undone) else Origin.SEED)
+            task = env.build(undone, task_id="undone", lineage=lineage, rng=random.Random(0))
+            assert isinstance(task, Task)
+            rejection = env.audit(task, random.Random(0))
+            assert (rejection and rejection.explanation) == refused
         assert any(call.tool == "release" for task in tasks for call in calls_of(task.payload, "calls"))
         for task in tasks:
             calls = calls_of(task.payload, "calls")
@@ -75,6 +94,8 @@ def test_what_acts_on_earlier_records_gets_these_and_its_numbers_matter(tmp_path
 
 
 TICKETS = '''
+import time
+
 SUBJECTS = ("Printer", "Login", "Mail", "VPN")
 TICKETS = {f"T-{number}": {"subject": one, "open": True} for number, one in enumerate(SUBJECTS)}
 
@@ -86,14 +107,14 @@ def close_ticket(ticket_id: str, reason: str) -> bool:
         ticket_id: The ticket.
         reason: Why it is closed.
     """
-    TICKETS[ticket_id]["open"] = False
+    TICKETS[ticket_id] |= {"open": False, "closed_at": time.time()}
     return True
 '''
 
 
 def test_an_argument_that_leaves_no_trace_must_be_the_one_that_was_asked_for(tmp_path: Path) -> None:
     (tmp_path / "tickets.py").write_text(TICKETS)
-    found = made(tmp_path / "tickets", tmp_path / "tickets.py", base=2, held_out=4)
+    found = made(tmp_path / "tickets", tmp_path / "tickets.py", base=2, held_out=8)
     assert found.graph.recipes["close_ticket"].unseen == ("reason",)
     env = Tools(None, tmp_path / "tickets")
     try:
@@ -104,6 +125,13 @@ def test_an_argument_that_leaves_no_trace_must_be_the_one_that_was_asked_for(tmp
             verdict = env.check(task, replies_of(task, other))
             assert not verdict.success
             assert "has the reason that was asked for" in verdict.explanation
+            if len(calls) == 2 and calls[0].args["ticket_id"] != calls[1].args["ticket_id"]:
+                pairs = zip(calls, reversed(calls), strict=True)
+                swapped = [
+                    Call(tool=one.tool, args={**one.args, "reason": two.args["reason"]}) for one, two in pairs
+                ]
+                assert env.check(task, replies_of(task, calls)).success
+                assert not env.check(task, replies_of(task, swapped)).success
     finally:
         env.world.close()
 
@@ -134,6 +162,50 @@ def test_what_one_tool_needs_to_be_a_record_is_one_for_the_other() -> None:
         "ensure_slots": "studios.#",
         "book": "studios.#",
     }
+
+
+class Shop:
+    """One tool makes the records that the other needs, and would overwrite one as well."""
+
+    def __init__(self) -> None:
+        self.products = {"Milk": {"price": 2}, "Bread": {"price": 3}}
+        self.sold: dict[str, int] = {}
+
+    def add_product(self, product: str, price: int) -> None:
+        """Add a product."""
+        self.products[product] = {"price": price}
+
+    def buy(self, product: str, quantity: int) -> int:
+        """Buy a product."""
+        self.sold[product] = self.sold.get(product, 0) + quantity * (
+            1 if product in self.products else 1 // 0
+        )
+        return self.products[product]["price"] * quantity
+
+
+def test_a_tool_that_makes_records_goes_on_making_them() -> None:
+    recipes = Explorer(InProcessWorld(f"{__name__}:Shop"), random.Random(0)).explore().recipes
+    assert (recipes["add_product"].ways["product"], recipes["buy"].ways["product"]) == (FRESH, "products.#")
+
+
+class Words:
+    """A tool that reads answers kindly to what there is not."""
+
+    def __init__(self) -> None:
+        self.entries = {
+            "zorb": {"body": "A ball that one sits in."},
+            "flib": {"body": "Said of a coat."},
+            "quox": {"body": "A small hill."},
+        }
+
+    def explain(self, what: str) -> dict[str, object]:
+        """Explain it."""
+        return self.entries.get(what) or {"found": False, "hint": "see the index"}
+
+
+def test_what_a_tool_that_reads_finds_is_not_given_up_for_a_kind_refusal() -> None:
+    recipe = Explorer(InProcessWorld(f"{__name__}:Words"), random.Random(0)).explore().recipes["explain"]
+    assert recipe.ways == {"what": "entries.#"}
 
 
 class Rooms:

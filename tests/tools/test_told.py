@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from genenv.tools.bundle import comparable
-from genenv.tools.discover.exploring import Explorer, find_nondeterminism
+from genenv.tools.discover.exploring import Explorer
+from genenv.tools.discover.nondeterminism import find_nondeterminism
 from genenv.tools.discover.recipes import (
     CallStats,
     Held,

@@ -130,7 +130,7 @@ def _show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> Non
     if fixed <= _CLOSE * capacity:
         console.print(
             "It fits as long as sequences stay short: a full batch of the longest does not. Lower "
-            "policy.max_batch_rows, policy.context_tokens or policy.cache_gib to be safe."
+            "policy.max_batch_rows or policy.context_tokens to be safe."
         )
     else:
         console.print(f"It does not fit. The largest part is {largest.name}: see {largest.decided_by}.")

@@ -15,8 +15,9 @@ T = TypeVar("T")
 Q = TypeVar("Q")
 
 _QUIET_S, _PATIENCE_S = 0.004, 0.05
-_CLOSING_S = 5.0
 """Seconds without a new request after which a batch is closed, and the most seconds that it stays open."""
+_CLOSING_S = 5.0
+"""Seconds for which the end of the thread is waited for."""
 
 
 class _Batch(NamedTuple):

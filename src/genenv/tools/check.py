@@ -13,14 +13,14 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
-from itertools import islice
+from itertools import combinations, islice
 from typing import Any, cast
 
 from genenv.environments.common import caseless
 from genenv.tools.calls import Reply, format_calls, read_reply
 from genenv.tools.discover.recipes import FRESH
 from genenv.tools.discover.state_values import refers
-from genenv.tools.generate.fresh_values import fresh
+from genenv.tools.generate.fresh_values import fresh, is_closed
 from genenv.tools.language.wording import (
     asks,
     asks_for,
@@ -44,6 +44,8 @@ MAX_PARTIAL = 0.95
 """Maximum credit of a rollout that is not right."""
 _OTHER_ARGUMENTS = 3
 """Number of other arguments with which a lookup is tried: their results must not all be the task's."""
+_MOST_OTHERS = 8
+"""Number of values of a closed set that are tried in place of a task's."""
 _DRAWS = 20
 """Maximum number of tries per random call to draw a call that is not in the solution."""
 _NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?(?![\w])")
@@ -240,13 +242,26 @@ def _unread(
 def _untraced(
     toolbox: Toolbox, oracle: Iterable[Call], calls: Sequence[Call], outcomes: Sequence[Outcome]
 ) -> str | None:
-    """Return a complaint if an argument that leaves no trace in any state has another value, else None."""
-    good = [one for one, outcome in zip(calls, outcomes, strict=False) if outcome.error is None]
+    """Return a complaint if an argument that leaves no trace in any state has another value, else None.
+
+    Each call of the solution with such an argument needs a call of its own, on the same records.
+    """
+    left = [one for one, outcome in zip(calls, outcomes, strict=False) if outcome.error is None]
     for call in oracle:
-        for name in toolbox.graph.recipes[call.tool].unseen if call.tool in toolbox.graph.recipes else ():
-            given = (one.args.get(name) for one in good if one.tool == call.tool)
-            if name in call.args and not any(_same(call.args[name], one) for one in given):
-                return f"No call of {call.tool} has the {name} that was asked for."
+        recipe = toolbox.graph.recipes.get(call.tool)
+        if recipe is None or not recipe.writes or not recipe.unseen:
+            continue
+        fixed = [name for name in call.args if name in recipe.unseen or recipe.ways.get(name) != FRESH]
+        alike = (
+            one
+            for one in left
+            if one.tool == call.tool
+            and all(name in one.args and _same(call.args[name], one.args[name]) for name in fixed)
+        )
+        if (made := next(alike, None)) is None:
+            named = " and the ".join(name for name in recipe.unseen if name in call.args)
+            return f"No call of {call.tool} has the {named} that was asked for."
+        left.remove(made)
     return None
 
 
@@ -360,7 +375,7 @@ def _plays_twice_alike(toolbox: Toolbox, task: Task) -> Rejection | None:
 
 
 def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
-    """Reject a task whose end state stays the same without one of its writing calls or list items.
+    """Reject a task that ends in the same state without some of its writing calls, or one of its list items.
 
     For calls that only read see `_needs_every_lookup`.
     """
@@ -375,6 +390,12 @@ def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
             played = toolbox.world.play([*before, *calls[:number], *fewer, *calls[number + 1 :]])
             if toolbox.comparable(played.state) == end:
                 return Rejection(RejectReason.TRIVIAL, f"Without {what} the end is the same.")
+    writing = [one for one, call in enumerate(calls) if toolbox.graph.recipes[call.tool].writes]
+    for count in sorted({2, len(writing)}) if len(writing) > 1 else ():  # what one does another may undo
+        for left_out in combinations(writing, count):
+            fewer = [call for one, call in enumerate(calls) if one not in left_out]
+            if toolbox.comparable(toolbox.world.play([*before, *fewer]).state) == end:
+                return Rejection(RejectReason.TRIVIAL, f"Without {count} of its calls the end is the same.")
     return None
 
 
@@ -407,8 +428,11 @@ def _needs_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
 
 def _with_others(tool: Tool, call: Call, name: str, rng: random.Random) -> Iterator[Call]:
     """Yield a call with a few other values of an argument, of an integer the next one first."""
-    value = call.args[name]
-    others = [*([value + 1] if type(value) is int else []), *(fresh(tool, name, rng) for _ in range(2))]
+    value, schema = call.args[name], tool.resolved(tool.properties[name])
+    if is_closed(tool, name):
+        others = [*cast("Sequence[Json]", schema.get("enum", (True, False)))][:_MOST_OTHERS]
+    else:
+        others = [*([value + 1] if type(value) is int else []), *(fresh(tool, name, rng) for _ in range(2))]
     for other in others:
         made = Call(tool=call.tool, args={**call.args, name: other})
         if other != value and tool.problem(made.args) is None:

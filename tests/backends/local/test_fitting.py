@@ -122,7 +122,7 @@ def test_the_doctor_says_whether_a_run_fits() -> None:
     told = succeeds("doctor", "demo", "--set", "policy.model=tiny").stdout
     assert told.rstrip().endswith("It fits.")
     assert "a backward pass" in told
-    long = succeeds("doctor", "demo", "--set", "policy.model=tiny", "--set", "policy.cache_gib=100000")
+    long = succeeds("doctor", "demo", "--set", "policy.model=tiny", "--set", "policy.max_batch_rows=1000000")
     assert "It fits as long as sequences stay short" in long.stdout
     wide = ["--set", "policy.lora_rank=1024", "--set", "policy.tokens_per_microbatch=100000000"]
     assert "It does not fit" in succeeds("doctor", "demo", "--set", "policy.model=tiny", *wide).stdout

@@ -268,7 +268,7 @@ def at_temperatures(scores_RV: Tensor, rows: Sequence[Row]) -> Tensor:
     return scores_RV.float() / torch.tensor(temperatures, device=scores_RV.device)[:, None]
 
 
-_USUAL_TOKENS = 512
+_USUAL_TOKENS = 1024
 """Length that a longer reply is taken to have, as few are as long as they may be."""
 
 
@@ -295,20 +295,24 @@ class _Batch:
         """[R, width] the hidden state that predicts each row's next token."""
 
     def room(self, waiting: Sequence[Row]) -> int:
-        """Return how many of the waiting rows can be admitted now; 0 until a quarter of the batch is free."""
+        """Return how many of the waiting rows can be admitted now; 0 until a quarter of the batch is free.
+
+        No more are admitted than there is memory for (`batch_tokens`).
+        """
         free = self._engine.max_rows - len(self.rows)
-        if free < max(1, self._engine.max_rows // 4):
+        if not waiting or free < max(1, self._engine.max_rows // 4):
             return 0
-        seen, count = {*self._prompts}, 0
-        tokens = sum(map(len, seen)) + sum(map(_own_tokens, self.rows))
+        prompts, count = {*self._prompts}, 0
+        longest, own = max(map(len, prompts), default=0), max(map(_own_tokens, self.rows), default=0)
         for row in itertools.islice(waiting, free):
-            prompt = row.request.prompt_ids
-            tokens += _own_tokens(row) + (0 if prompt in seen else len(prompt))
+            prompts.add(row.request.prompt_ids)
+            longest, own = max(longest, len(row.request.prompt_ids)), max(own, _own_tokens(row))
+            tokens = len(prompts) * longest + (len(self.rows) + count + 1) * own  # shorter ones are padded
             if tokens > self._engine.batch_tokens and (self.rows or count):
                 break
-            seen.add(prompt)
             count += 1
-        return count
+        few = count < min(len(waiting), max(1, len(self.rows) // 4))
+        return 0 if self.rows and few else count
 
     def admit(self, rows: Sequence[Row]) -> None:
         """Add rows, and prefill those prompts that are not in the batch yet."""

@@ -152,8 +152,6 @@ def memory_needs(  # noqa: PLR0913 - all inputs of the estimate
         packed = own if config.packed_weights is True or own <= hardware.packing_bytes(device) else 0.0
     rows = hardware.batch_rows(config.max_batch_rows, device)
     cache = rows * config.context_tokens * 2 * sizes.layers * sizes.keys * size
-    if device.type == "cpu":
-        cache = min(cache, hardware.batch_bytes(device))
     compiled = device.type == "cuda" and whole_numbers
     compiled = compiled and config.decoder != "transformers" and config.compiled is not False
     values = sizes.kept_by_compiled_layer if compiled else sizes.kept_by_fused_layer

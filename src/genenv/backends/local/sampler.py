@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -81,9 +82,9 @@ class LocalSampler(ChatSampler):
         log.warning("sampling ran out of memory; again with %d rows at a time", rows)
         self.model.kept_caches.clear()
         hardware.release_memory(self.model.device)
-        return self._engine(rows, prefill // 2).run(requests)
+        return self._engine(rows, prefill // 2, share=0.5).run(requests)
 
-    def _engine(self, rows: int, prefill_tokens: int) -> Engine:
+    def _engine(self, rows: int, prefill_tokens: int, share: float = 1.0) -> Engine:
         def hidden(ids: Tensor, positions: Tensor, layout: AnyLayout) -> Tensor:
             with self.weights.active():
                 return self.model.hidden(ids, positions, layout)
@@ -97,7 +98,7 @@ class LocalSampler(ChatSampler):
             stop_ids=self.model.chat.stop_ids,
             device=self.model.device,
             max_rows=rows,
-            batch_tokens=float("inf") if self.model.own_forward else self.model.batch_tokens,
+            batch_tokens=math.inf if self.model.own_forward else share * self.model.batch_tokens,
             kernels=self.model.kernels,
             own_forward=self.model.own_forward,
             prefill_tokens=prefill_tokens,

@@ -8,12 +8,12 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import cast
 
 from genenv.progress import advance
-from genenv.tools.discover.probing import IDLE, Patience, Probe, shown_by
+from genenv.tools.discover.answers import shown_by
+from genenv.tools.discover.probing import IDLE, Patience, Probe
 from genenv.tools.discover.recipes import (
     FRESH,
     CallStats,
@@ -30,10 +30,6 @@ from genenv.tools.discover.recipes import (
     succeeded,
 )
 from genenv.tools.discover.state_values import (
-    ANY,
-    FILES,
-    HIDDEN,
-    KEY,
     NAMES,
     Records,
     about,
@@ -83,6 +79,8 @@ class Explorer:
         """Returns additional values by kind for a state, such as values that users state."""
         self.seconds_left: Callable[[], float] = lambda: math.inf
         """Returns the time that is left to try other ways to call tools; what was found by then is kept."""
+        self.prefers_records = True
+        """Whether to try ids of records where made-up ones succeed as well, which takes many calls."""
         self._recipes: dict[str, Recipe] = {}
         self._weak: set[str] = set()
         """Tools of whose recipes it is not sure that calls do what they are for."""
@@ -134,6 +132,8 @@ class Explorer:
                 advance(items=0 if number else 1, note=again)
                 share = min(1.0, _SHARES / (len(left) - place + 1))
                 for before in setups:
+                    if self.is_late():
+                        break
                     probe = self._probe(tool, before, everything=number > 0, share=share / len(setups))
                     probe.try_named()
                     probe.try_all(patience[tool.name])
@@ -147,7 +147,8 @@ class Explorer:
                 patience[name].calls //= _WEAK
             if not left or (number and len(setups) == 1 and len(self._recipes) == known):
                 break
-        self._prefer_records()
+        if self.prefers_records:
+            self._prefer_records()
         advance(note="what they find for each other")
         links = tuple(self._links(start))
         if other is not None and self.is_late():  # of those that were not tried again
@@ -214,6 +215,9 @@ class Explorer:
             advance(note=f"once more: {name}")
             probe = self._probe(tool, ())
             probe.try_ways(known.ways)
+            if self.is_late():  # what it would have found is not whole
+                self._recipes[name] = known
+                continue
             self._keep(tool, probe)
             advance(items=int(name in self._recipes and name not in self._weak))  # others are tried further
 
@@ -241,19 +245,32 @@ class Explorer:
             for slot, way in recipe.ways.items():
                 if way != FRESH and names_records(way) and wanted(slot, recipe.tool, [way]):
                     needed.setdefault(slot, set()).add(way)
-        end = time.monotonic() + _RECORD_SECONDS
-        for number in range(_PASSES):
-            setups = [self.setup() for _ in range(2 * _SETUPS)] if number else [()]
-            for name, recipe in self._ordered().items():
-                made_up = [slot for slot, way in recipe.ways.items() if way == FRESH]
-                if not recipe.writes or not any(refers(slot) or slot in needed for slot in made_up):
-                    continue
-                for before in {repr(one): one for one in setups}.values():
-                    if self.is_late() or time.monotonic() > end:
-                        return
-                    probe = self._probe(self.world.tools[name], before)
-                    found = probe.of_records(self._recipes[name], {} if before else needed)
-                    self._recipes[name] = found or self._recipes[name]
+        made_up = {
+            name: [
+                slot for slot, way in one.ways.items() if way == FRESH and (refers(slot) or slot in needed)
+            ]
+            for name, one in self._ordered().items()
+            if one.writes
+        }
+        end = time.monotonic() + min(_RECORD_SECONDS, self.seconds_left())
+        for before in self._setups_until(end) if any(made_up.values()) else ():
+            for name in (name for name, slots in made_up.items() if slots):
+                probe = self._probe(self.world.tools[name], before)
+                probe.is_late = lambda: self.is_late() or time.monotonic() > end
+                known, first = self._recipes[name], {slot: needed.get(slot, set()) for slot in made_up[name]}
+                others = {} if before else {s: w for s, w in first.items() if not probe.makes(known, s, w)}
+                self._recipes[name] = probe.of_records(known, others) or known
+
+    def _setups_until(self, end: float) -> Iterator[tuple[Call, ...]]:
+        """Yield the first state, and states that random writes lead to, each with what is known by then."""
+        seen: set[str] = set()
+        for number in range(1 + 2 * _SETUPS * (_PASSES - 1)):
+            before = self.setup() if number else ()
+            if time.monotonic() > end:
+                return
+            if repr(before) not in seen:
+                seen.add(repr(before))
+                yield before
 
     def _read_again(self, setups: Iterable[Sequence[Call]]) -> None:
         """Look what tools that read show after some calls, if there was nothing to show before."""
@@ -370,6 +387,21 @@ class Explorer:
             self._told[key] = result_values(reader, (one.result for one in outcomes if one.error is None))
         return self._told[key]
 
+    def with_untraced(self, graph: Graph, comparable: Callable[[Json], Json]) -> Graph:
+        """Return a graph in which arguments also count as unseen if only ignored values show them.
+
+        Args:
+            graph: the recipes.
+            comparable: returns a state without the values that checks ignore.
+        """
+        found = dict(graph.recipes)
+        for name, recipe in graph.recipes.items():
+            if recipe.writes:
+                probe = self._probe(self.world.tools[name], ())
+                probe.comparable = comparable
+                found[name] = replace(recipe, unseen=(*recipe.unseen, *probe.untraced(recipe)))
+        return replace(graph, recipes=found)
+
     # links
 
     def _links(self, known: Graph | None) -> Iterator[Link]:
@@ -447,154 +479,3 @@ def _fitting(parameter: str, way: str, reader: Recipe, user: Recipe) -> list[str
     }
     found = wanted(parameter, user.tool, reader.shows) or wanted(parameter, user.tool, list(of_tool))
     return [of_tool.get(kind, kind) for kind in found[:1]]
-
-
-_PLAYED_TWICE = 8
-_EACH_TWICE, _MOST_PROGRAMS = 3, 8
-"""Programs per tool that end with a call of the tool, and the maximum number of tries to find them."""
-_FEW_FILES = 12
-"""Maximum number of differing files that are listed by name; if more differ, all files are ignored."""
-
-
-@dataclass(frozen=True, slots=True)
-class Nondeterminism:
-    """Values that differ between equal executions, which checks must ignore."""
-
-    state: tuple[str, ...]
-    """Kinds of values in the state."""
-    results: tuple[str, ...]
-    """Kinds of values in results, as `TOOL.KIND`; `TOOL.` without a kind means the whole result."""
-    steady: frozenset[str] = frozenset()
-    """Tools of whose results something did not differ."""
-
-
-def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: random.Random) -> Nondeterminism:
-    """Find nondeterministic values: execute programs in two worlds, a second apart.
-
-    Args:
-        explorer: the explorer of the first world.
-        again: the second world, newly opened.
-        graph: the recipes of the tools.
-        rng: draws the programs.
-    """
-    programs = [explorer.setup() for _ in range(_PLAYED_TWICE)]
-    programs += _each(explorer, graph, rng)
-    first = [explorer.world.play(program) for program in programs]
-    time.sleep(1.1)
-    state: dict[str, None] = {}
-    results: dict[str, None] = {}
-    steady_files: set[str] = set()
-    steady: set[str] = set()
-    begin = _hidden_files(explorer.world.play(()).state)
-    for program, one in zip(programs, first, strict=True):
-        other = again.play(program)
-        advance(items=1)
-        left, right = _hidden_files(one.state), _hidden_files(other.state)
-        steady_files |= {
-            name for name in left if left[name] != begin.get(name) and left[name] == right.get(name)
-        }
-        if other.state != one.state:
-            state |= dict.fromkeys(differing(one.state, other.state))
-        for call, here, there in zip(program, one.outcomes, other.outcomes, strict=True):
-            told, again_told = parsed_result(here.result), parsed_result(there.result)
-            kinds = differing(told, again_told)
-            results |= dict.fromkeys(f"{call.tool}.{kind}" for kind in kinds)
-            if set(leaves(told)) - set(kinds):
-                steady.add(call.tool)
-    named = dict.fromkeys(_by_folder(kind, steady_files) for kind in _without_inner(state))
-    return Nondeterminism(tuple(named), tuple(results), frozenset(steady))
-
-
-def _hidden_files(state: Json) -> Mapping[str, Json]:
-    """Return the hidden files of a folder's state."""
-    held = cast("Mapping[str, Json]", state).get(HIDDEN) if isinstance(state, Mapping) else None
-    return cast("Mapping[str, Json]", held) if isinstance(held, Mapping) else {}
-
-
-def _by_folder(kind: str, steady_ones: Iterable[str]) -> str:
-    """Return the folder of a hidden file that differs, unless a file in it changes equally both times.
-
-    Files that do not exist yet, such as the log of a new branch, are covered by their folder.
-    """
-    folder, slash, _ = kind.rpartition("/")
-    inside = f"{folder.removeprefix(f'{HIDDEN}.')}/"
-    if kind.startswith(f"{HIDDEN}.") and slash and not any(one.startswith(inside) for one in steady_ones):
-        return f"{folder}/"
-    return kind
-
-
-def _each(explorer: Explorer, graph: Graph, rng: random.Random) -> Iterator[tuple[Call, ...]]:
-    """Yield programs that end with a call of each tool; some begin with random writes.
-
-    If there is little time, yield one for each tool: tasks are played twice as well.
-    """
-    for recipe in graph.recipes.values():
-        found = 0
-        for number in range(_MOST_PROGRAMS):
-            before = explorer.setup() if number else ()
-            call = explorer.attempt(recipe, before, rng)
-            if call is not None:
-                yield (*before, call)
-                found += 1
-            if found >= (1 if explorer.is_late() else _EACH_TWICE):
-                break
-
-
-def _without_inner(kinds: Iterable[str]) -> Iterator[str]:
-    """Yield the kinds without the contents of files whose names differ."""
-    keys = [one for one in kinds if one in (f"{FILES}.{KEY}", f"{HIDDEN}.{KEY}")]
-    yield from (
-        kind for kind in kinds if not any(kind.startswith(f"{one.removesuffix(KEY)}{ANY}") for one in keys)
-    )
-
-
-def differing(one: Json, other: Json) -> list[str]:
-    """Return the kinds of values that differ between two states; files are listed by name."""
-    left, right = leaves(one), leaves(other)
-    keys = [kind for kind in left | right if kind.endswith(KEY) and left.get(kind) != right.get(kind)]
-    renamed = tuple(f"{kind.removesuffix(KEY)}{ANY}" for kind in keys)
-    found: list[str] = []
-    for kind in left | right:
-        if left.get(kind) == right.get(kind) or (
-            kind.startswith(renamed)
-            and set(map(repr, left.get(kind, ()))) == set(map(repr, right.get(kind, ())))
-        ):
-            continue  # values of records whose keys differ have no order
-        table = kind.removesuffix(f".{ANY}")
-        named = _files(one, other, table) if table in (FILES, HIDDEN) and table != kind else []
-        found += [f"{table}.{name}" for name in named] or [kind]
-    return found
-
-
-def _files(one: Json, other: Json, table: str) -> list[str]:
-    """Return the files that differ in content; none if there are many or the sets of files differ."""
-    left, right = (cast("Mapping[str, Mapping[str, Json]]", state).get(table, {}) for state in (one, other))
-    named = [name for name in left if name in right and left[name] != right[name]]
-    return named if len(named) <= _FEW_FILES and set(left) == set(right) else []
-
-
-def without_nondeterminism(graph: Graph, found: Nondeterminism) -> Graph:
-    """Return the graph without nondeterministic values, and without tools that read nothing else."""
-    shifting: dict[str, set[str]] = {}
-    for one in found.results:
-        tool = max((name for name in graph.recipes if one.startswith(f"{name}.")), key=len)
-        shifting.setdefault(tool, set()).add(one.removeprefix(f"{tool}."))
-    lost = {
-        tool
-        for tool, kinds in shifting.items()
-        if not graph.recipes[tool].writes
-        and tool not in found.steady
-        and set(graph.recipes[tool].shows) <= kinds
-    }
-    recipes = {
-        name: replace(recipe, told=tuple(kind for kind in recipe.told if kind not in shifting.get(name, ())))
-        for name, recipe in graph.recipes.items()
-        if name not in lost
-    }
-    links = tuple(
-        link
-        for link in graph.links
-        if lost.isdisjoint((link.reader, link.user)) and link.kind not in shifting.get(link.reader, ())
-    )
-    said = dict.fromkeys(sorted(lost), "what it finds differs from one time to the next")
-    return Graph(recipes, links, {**graph.failures, **said})

@@ -12,12 +12,13 @@ import math
 import random
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
 from pydantic import JsonValue
 
+from genenv.tools.discover.answers import form_of, shown_by
 from genenv.tools.discover.descriptions import says_id
 from genenv.tools.discover.recipes import (
     FRESH,
@@ -29,7 +30,6 @@ from genenv.tools.discover.recipes import (
     is_free,
     items,
     meant,
-    parsed_result,
     slots,
     source_of,
     succeeded,
@@ -41,7 +41,6 @@ from genenv.tools.discover.state_values import (
     leaves,
     names_records,
     refers,
-    single_paths,
     untold,
     wanted,
     words_of,
@@ -111,15 +110,6 @@ class _Tried:
         return self.rate >= _SURE and (self.writes or self.tells)
 
 
-def shown_by(outcomes: Iterable[Outcome]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the kinds of single values in results, and those of them that differ between results."""
-    shown: dict[str, set[str]] = {}
-    for outcome in outcomes:
-        for kind, (_, value) in single_paths(parsed_result(outcome.result)).items():
-            shown.setdefault(kind, set()).add(repr(value))
-    return tuple(shown), tuple(kind for kind, values in shown.items() if kind and len(values) > 1)
-
-
 class Probe:
     """Finds a recipe for one tool by calling it in a given state.
 
@@ -150,6 +140,8 @@ class Probe:
         self._plays = 0
         self.is_late: Callable[[], bool] = lambda: False
         """Whether there is no time to try anything else."""
+        self.comparable: Callable[[Json], Json] = lambda state: state
+        """Returns a state without the values that checks ignore."""
         self.said = "it was given no value that there is"
         """The last error of a call, or another reason why the tool has no recipe."""
 
@@ -185,7 +177,7 @@ class Probe:
             is_late = patience.clock() - start > patience.seconds / 2
             if is_late or spent > patience.calls // 2 or (self.is_sure and is_whole):
                 break
-        if not self._found:  # of numbers few may do
+        if not self._found and self._plays - plays <= patience.calls // 2:  # of numbers few may do
             self._try({slot: self._ways(slot)[0] for slot in self._needed}, tries=_MORE_TRIES)
         self._without_chance()
         patience.calls -= self._plays - plays
@@ -193,14 +185,14 @@ class Probe:
 
     def _without_chance(self) -> None:
         """Try made-up values where calls succeeded with values that no name suggests, maybe by chance."""
-        if not self._found:
+        best = max(self._found, key=self._rank, default=None)
+        if best is None or not best.writes:
             return
-        best = max(self._found, key=self._rank)
         for slot in [slot for slot, way in best.ways.items() if way not in self._ways(slot)]:
             if self.is_late():
                 return
             tried = self._tried({**best.ways, slot: FRESH}, _MORE_TRIES)
-            if tried.rate >= best.rate / _HALF and tried.writes == best.writes:
+            if tried.rate >= best.rate / _HALF and tried.writes:
                 best = tried
                 self._found = [best]
 
@@ -258,18 +250,32 @@ class Probe:
         if score >= (0, len(self._needed), 0) and not others:
             return None
         for slot in (slot for slot in self._needed if recipe.ways.get(slot) == FRESH):
+            new: list[dict[str, str]] = []
             for way in self._records(slot, others.get(slot, ())):
-                sources = ((one, source) for one, source in recipe.ways.items() if one in self._needed)
-                ways = {one: source if source in self._named(one) else FRESH for one, source in sources}
-                ways[slot] = way
-                if not self._tried(ways, _TRIES).rate:
+                known = {one: source for one, source in recipe.ways.items() if one in self._needed}
+                plain = {
+                    one: one_of if one_of in self._named(one) else FRESH for one, one_of in known.items()
+                }
+                new += [one for one in ({**known, slot: way}, {**plain, slot: way}) if one not in new]
+            for ways in new:
+                if self.is_late() or not self._tried(ways, _TRIES).rate:
                     continue
                 self._found = [self._tried(ways, _MORE_TRIES)]
                 if self._found[0].rate < _SURE / _HALF or (made := self.recipe()) is None:
                     continue
-                if made.writes and (new := self._soundness(made, others)) > score:
-                    best, score = made, new
+                if made.writes and (sound := self._soundness(made, others)) > score and not self.is_late():
+                    best, score = made, sound
         return best
+
+    def makes(self, recipe: Recipe, slot: str, ways: Collection[str]) -> bool:
+        """Whether a made-up value becomes the id of a new record, of one of some kinds, as `add` makes it."""
+        for _ in range(_TRIES):
+            args = self._drawn(recipe.ways, together=False)
+            if args is not None and isinstance(value := args.get(slot), str | int):
+                after = leaves(self._play(args).state)
+                if any(str(value) in map(str, after.get(way, ())) for way in ways):
+                    return True
+        return False
 
     def _soundness(self, recipe: Recipe, others: Mapping[str, Collection[str]]) -> tuple[int, int, int]:
         """Return by what sources that succeed are told apart: traces of arguments, names, other tools."""
@@ -426,6 +432,9 @@ class Probe:
             args = self._drawn(ways, together=number % 2 == 0, always=always)
             if args is None:
                 break
+            if number and self.is_late():
+                tries = number
+                break
             outcomes.append((args, self._done(args, ways)))
         plain, related = len(outcomes), self._relations(ways)
         for _ in range(tries // _TRIES if related else 0):
@@ -442,7 +451,7 @@ class Probe:
             if (args, outcome) not in good
         )
         differ = len({repr(args) for args, _ in good}) > 1
-        forms = {_form(outcome, args) for args, outcome in good}
+        forms = {form_of(outcome, args) for args, outcome in good}
         prose = all(isinstance(outcome.result, str) for _, outcome in good)
         refused = prose and len(forms) == 1 and any(map(_REFUSAL.search, forms))
         return _Tried(
@@ -458,7 +467,7 @@ class Probe:
     def _done(self, args: dict[str, Json], ways: Mapping[str, str]) -> Outcome:
         """Call the tool, and note how it went."""
         outcome = self._play(args).outcomes[-1]
-        self._forms.add(_form(outcome, args))
+        self._forms.add(form_of(outcome, args))
         changed = outcome.changed and outcome.error is None
         good = changed or (not self._tool.writes and succeeded(outcome, writes=False, args=args))
         self._luck.note(Call(tool=self._tool.name, args=args), ways, good=good)
@@ -544,12 +553,27 @@ class Probe:
             if one.outcomes[-1].error or two.outcomes[-1].error:
                 continue
             compared = True
-            seen = (
-                (one.state, two.state) if tried.writes else (one.outcomes[-1].result, two.outcomes[-1].result)
-            )
+            if tried.writes:
+                seen = [self.comparable(played.state) for played in (one, two)]
+            else:
+                seen = [played.outcomes[-1].result for played in (one, two)]
             if seen[0] != seen[1]:
                 return True
         return not compared
+
+    def untraced(self, recipe: Recipe) -> tuple[str, ...]:
+        """Return the arguments whose values leave no trace in a comparable state, but are not known to."""
+        ways = {slot: way for slot, way in recipe.ways.items() if slot in self._needed}
+        tried = _Tried(
+            ways=ways,
+            rate=recipe.success,
+            writes=True,
+            good=(),
+            tells=True,
+            constant=False,
+            together=recipe.together,
+        )
+        return tuple(one for one in ways if one not in recipe.unseen and not self._matters(one, tried))
 
     def _other(self, slot: str, args: Mapping[str, Json], again: Mapping[str, Json]) -> dict[str, Json]:
         """Return arguments with the value that a slot has in others; an optional one is left out."""
@@ -568,21 +592,3 @@ class Probe:
     def _play(self, args: Mapping[str, Json]) -> Played:
         self._plays += 1
         return self._world.play([*self._before, Call(tool=self._tool.name, args=args)], watch=True)
-
-
-_REPEATED = re.compile(r"((['\"]?)<[^<>]*>\2)(?:, ?\1)+")
-_QUOTED = re.compile(r"(['\"])(?!<)[^'\"]*\1|\d+")
-
-
-def _form(outcome: Outcome, args: Mapping[str, Json]) -> str:
-    """Return an answer with the names of arguments in place of their values; of errors, without other values.
-
-    A call that fails because of another argument fails in another form.
-    """
-    text = outcome.text if outcome.error is None else outcome.error
-    for name, values in leaves(dict(args)).items():
-        for value in sorted((str(one) for one in values if not isinstance(one, bool)), key=len, reverse=True):
-            found = rf"(?<!\w){re.escape(value)}(?!\w)(?!\":)"  # a field that has this name stays
-            text = re.sub(found, f"<{name}>", text) if value else text
-    text = _REPEATED.sub(r"\1", text)
-    return _QUOTED.sub("", text) if outcome.error is not None else text

@@ -21,14 +21,15 @@ from genenv.tools.bundle import (
     Bundle,
     StateRules,
     about_toml,
+    comparable,
     graph_json,
     program_line,
     values_toml,
     wordings_toml,
 )
 from genenv.tools.discover.asking import first_call, observed, said_of_unseen, unjudged, with_questions
-from genenv.tools.discover.exploring import (
-    Explorer,
+from genenv.tools.discover.exploring import Explorer
+from genenv.tools.discover.nondeterminism import (
     Nondeterminism,
     find_nondeterminism,
     without_nondeterminism,
@@ -216,6 +217,8 @@ def _made(
                 with contextlib.closing(bounded) as again:
                     found = find_nondeterminism(explorer, again, graph, random.Random(f"{wanted.seed} twice"))
             graph = replace(without_nondeterminism(graph, found), asked=graph.asked)
+            if volatile := frozenset(found.state):
+                graph = explorer.with_untraced(graph, lambda state: comparable(state, volatile))
         graph = replace(graph, begins_with=begins)
         if not graph.recipes:
             reasons = "; ".join(f"{tool}: {error}" for tool, error in graph.failures.items())

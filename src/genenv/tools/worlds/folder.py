@@ -299,10 +299,18 @@ class WorkingFolder:
     def begin(self) -> None:
         """Take the present content as the initial one, such as the tables that a server makes when it starts.
 
-        A database with a journal is left: what is in it is not all in one file.
+        If a database has a journal, the initial content stays what it was: what is in it is not in one file.
         """
-        now = Original(self.path)
-        if not any(_is_journal(name, now.files) for name in now.files):
+        try:
+            now = Original(self.path)
+        except OSError:  # the server works on its files still
+            return
+        before = self._original.files
+        is_same = {name: one.raw for name, one in now.files.items()} == {
+            name: one.raw for name, one in before.items()
+        } and now.folders == self._original.folders
+        if not is_same and not any(_is_journal(name, now.files) for name in now.files):
+            now.files = {n: before[n] if before.get(n) == one else one for n, one in now.files.items()}
             self._original = now
 
     def restore(self) -> None:

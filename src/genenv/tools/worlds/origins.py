@@ -20,7 +20,7 @@ from pathlib import Path
 
 from genenv.errors import UsageError, first_line
 from genenv.texts import json_line
-from genenv.tools.discover.exploring import differing
+from genenv.tools.discover.nondeterminism import differing
 from genenv.tools.worlds.base import NOT_CHOSEN, Call, LoadedWorld, Outcome, Played, chosen, usable
 from genenv.tools.worlds.importing import package_root
 from genenv.tools.worlds.limits import USUAL, Budget

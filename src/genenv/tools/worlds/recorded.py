@@ -254,6 +254,7 @@ def record(
 def _try_all(world: World, rng: random.Random) -> Graph:
     """Explore the tools, and call each with as many different values as tasks may need."""
     explorer = Explorer(world, rng)
+    explorer.prefers_records = False
     graph = explorer.explore()
     for recipe in graph.recipes.values():
         found: set[str] = set()

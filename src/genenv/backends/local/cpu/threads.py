@@ -109,8 +109,10 @@ class Crowd:
         there.wait()
 
     def _stay(self, there: threading.Event) -> None:
-        torch.zeros(torch.get_num_threads() * _SHARE_OF_A_THREAD, dtype=torch.uint8).add_(1)
-        there.set()
+        try:
+            torch.zeros(torch.get_num_threads() * _SHARE_OF_A_THREAD, dtype=torch.uint8).add_(1)
+        finally:
+            there.set()
         self._end.wait()  # OpenMP keeps a thread's team as long as the thread lives
 
     def leave(self) -> None:

@@ -126,8 +126,8 @@ class ServedSampler(LocalSampler):
                 f"{self.context_tokens}"
             )
 
-    def _engine(self, rows: int, prefill_tokens: int) -> Engine:
-        return replace(super()._engine(rows, prefill_tokens), head=self._own.scores)
+    def _engine(self, rows: int, prefill_tokens: int, share: float = 1.0) -> Engine:
+        return replace(super()._engine(rows, prefill_tokens, share), head=self._own.scores)
 
     def _room(self, request: PromptRequest) -> int:
         room = self.context_tokens - len(request.prompt_ids)

@@ -1,0 +1,166 @@
+"""Find the values that differ between equal executions of programs of calls, which checks must ignore."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import cast
+
+from genenv.progress import advance
+from genenv.tools.discover.exploring import Explorer
+from genenv.tools.discover.recipes import Graph, parsed_result
+from genenv.tools.discover.state_values import ANY, FILES, HIDDEN, KEY, leaves
+from genenv.tools.worlds.base import Call, World
+from genenv.types import Json
+
+_PLAYED_TWICE = 8
+_EACH_TWICE, _MOST_PROGRAMS = 3, 8
+"""Programs per tool that end with a call of the tool, and the maximum number of tries to find them."""
+_FEW_FILES = 12
+"""Maximum number of differing files that are listed by name; if more differ, all files are ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nondeterminism:
+    """Values that differ between equal executions, which checks must ignore."""
+
+    state: tuple[str, ...]
+    """Kinds of values in the state."""
+    results: tuple[str, ...]
+    """Kinds of values in results, as `TOOL.KIND`; `TOOL.` without a kind means the whole result."""
+    steady: frozenset[str] = frozenset()
+    """Tools of whose results something did not differ."""
+
+
+def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: random.Random) -> Nondeterminism:
+    """Find nondeterministic values: execute programs in two worlds, a second apart.
+
+    Args:
+        explorer: the explorer of the first world.
+        again: the second world, newly opened.
+        graph: the recipes of the tools.
+        rng: draws the programs.
+    """
+    programs = [explorer.setup() for _ in range(_PLAYED_TWICE)]
+    programs += _each(explorer, graph, rng)
+    first = [explorer.world.play(program) for program in programs]
+    time.sleep(1.1)
+    state: dict[str, None] = {}
+    results: dict[str, None] = {}
+    steady_files: set[str] = set()
+    steady: set[str] = set()
+    begin = _hidden_files(explorer.world.play(()).state)
+    for program, one in zip(programs, first, strict=True):
+        other = again.play(program)
+        advance(items=1)
+        left, right = _hidden_files(one.state), _hidden_files(other.state)
+        steady_files |= {
+            name for name in left if left[name] != begin.get(name) and left[name] == right.get(name)
+        }
+        if other.state != one.state:
+            state |= dict.fromkeys(differing(one.state, other.state))
+        for call, here, there in zip(program, one.outcomes, other.outcomes, strict=True):
+            told, again_told = parsed_result(here.result), parsed_result(there.result)
+            kinds = differing(told, again_told)
+            results |= dict.fromkeys(f"{call.tool}.{kind}" for kind in kinds)
+            if set(leaves(told)) - set(kinds):
+                steady.add(call.tool)
+    named = dict.fromkeys(_by_folder(kind, steady_files) for kind in _without_inner(state))
+    return Nondeterminism(tuple(named), tuple(results), frozenset(steady))
+
+
+def _hidden_files(state: Json) -> Mapping[str, Json]:
+    """Return the hidden files of a folder's state."""
+    held = cast("Mapping[str, Json]", state).get(HIDDEN) if isinstance(state, Mapping) else None
+    return cast("Mapping[str, Json]", held) if isinstance(held, Mapping) else {}
+
+
+def _by_folder(kind: str, steady_ones: Iterable[str]) -> str:
+    """Return the folder of a hidden file that differs, unless a file in it changes equally both times.
+
+    Files that do not exist yet, such as the log of a new branch, are covered by their folder.
+    """
+    folder, slash, _ = kind.rpartition("/")
+    inside = f"{folder.removeprefix(f'{HIDDEN}.')}/"
+    if kind.startswith(f"{HIDDEN}.") and slash and not any(one.startswith(inside) for one in steady_ones):
+        return f"{folder}/"
+    return kind
+
+
+def _each(explorer: Explorer, graph: Graph, rng: random.Random) -> Iterator[tuple[Call, ...]]:
+    """Yield programs that end with a call of each tool; some begin with random writes.
+
+    If there is little time, yield one for each tool: tasks are played twice as well.
+    """
+    for recipe in graph.recipes.values():
+        found = 0
+        for number in range(_MOST_PROGRAMS):
+            before = explorer.setup() if number else ()
+            call = explorer.attempt(recipe, before, rng)
+            if call is not None:
+                yield (*before, call)
+                found += 1
+            if found >= (1 if explorer.is_late() else _EACH_TWICE):
+                break
+
+
+def _without_inner(kinds: Iterable[str]) -> Iterator[str]:
+    """Yield the kinds without the contents of files whose names differ."""
+    keys = [one for one in kinds if one in (f"{FILES}.{KEY}", f"{HIDDEN}.{KEY}")]
+    yield from (
+        kind for kind in kinds if not any(kind.startswith(f"{one.removesuffix(KEY)}{ANY}") for one in keys)
+    )
+
+
+def differing(one: Json, other: Json) -> list[str]:
+    """Return the kinds of values that differ between two states; files are listed by name."""
+    left, right = leaves(one), leaves(other)
+    keys = [kind for kind in left | right if kind.endswith(KEY) and left.get(kind) != right.get(kind)]
+    renamed = tuple(f"{kind.removesuffix(KEY)}{ANY}" for kind in keys)
+    found: list[str] = []
+    for kind in left | right:
+        if left.get(kind) == right.get(kind) or (
+            kind.startswith(renamed)
+            and set(map(repr, left.get(kind, ()))) == set(map(repr, right.get(kind, ())))
+        ):
+            continue  # values of records whose keys differ have no order
+        table = kind.removesuffix(f".{ANY}")
+        named = _files(one, other, table) if table in (FILES, HIDDEN) and table != kind else []
+        found += [f"{table}.{name}" for name in named] or [kind]
+    return found
+
+
+def _files(one: Json, other: Json, table: str) -> list[str]:
+    """Return the files that differ in content; none if there are many or the sets of files differ."""
+    left, right = (cast("Mapping[str, Mapping[str, Json]]", state).get(table, {}) for state in (one, other))
+    named = [name for name in left if name in right and left[name] != right[name]]
+    return named if len(named) <= _FEW_FILES and set(left) == set(right) else []
+
+
+def without_nondeterminism(graph: Graph, found: Nondeterminism) -> Graph:
+    """Return the graph without nondeterministic values, and without tools that read nothing else."""
+    shifting: dict[str, set[str]] = {}
+    for one in found.results:
+        tool = max((name for name in graph.recipes if one.startswith(f"{name}.")), key=len)
+        shifting.setdefault(tool, set()).add(one.removeprefix(f"{tool}."))
+    lost = {
+        tool
+        for tool, kinds in shifting.items()
+        if not graph.recipes[tool].writes
+        and tool not in found.steady
+        and set(graph.recipes[tool].shows) <= kinds
+    }
+    recipes = {
+        name: replace(recipe, told=tuple(kind for kind in recipe.told if kind not in shifting.get(name, ())))
+        for name, recipe in graph.recipes.items()
+        if name not in lost
+    }
+    links = tuple(
+        link
+        for link in graph.links
+        if lost.isdisjoint((link.reader, link.user)) and link.kind not in shifting.get(link.reader, ())
+    )
+    said = dict.fromkeys(sorted(lost), "what it finds differs from one time to the next")
+    return Graph(recipes, links, {**graph.failures, **said})
