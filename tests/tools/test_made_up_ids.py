@@ -177,10 +177,9 @@ class Shop:
 
     def buy(self, product: str, quantity: int) -> int:
         """Buy a product."""
-        self.sold[product] = self.sold.get(product, 0) + quantity * (
-            1 if product in self.products else 1 // 0
-        )
-        return self.products[product]["price"] * quantity
+        price = self.products[product]["price"]
+        self.sold[product] = self.sold.get(product, 0) + quantity
+        return price * quantity
 
 
 def test_a_tool_that_makes_records_goes_on_making_them() -> None:
