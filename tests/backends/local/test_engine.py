@@ -339,9 +339,9 @@ def test_nothing_is_kept_between_turns_where_memory_ran_out(llama, monkeypatch):
     assert keep.conversation in llama.model.kept_caches
     plain, kept = llama._engine, []
 
-    def engine(rows, prefill):
+    def engine(rows, prefill, share=1.0):
         kept.append(keep.conversation in llama.model.kept_caches)
-        return plain(rows, prefill) if len(kept) > 1 else SimpleNamespace(run=out_of_memory)
+        return plain(rows, prefill, share) if len(kept) > 1 else SimpleNamespace(run=out_of_memory)
 
     def out_of_memory(requests):
         raise torch.OutOfMemoryError("CUDA out of memory")
