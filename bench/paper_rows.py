@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from genenv.cli.console import seeds_of
 from genenv.config.run import RunConfig, load_config
 from genenv.errors import GenenvError, UsageError
 from genenv.research.reproduce import differences, markdown, subtitle, tables
@@ -36,6 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = commands.add_parser("table", help="print the page of the runs in the file")
     table.add_argument("config", type=Path, help="the settings that the runs share")
     table.add_argument("--offline", type=int, nargs="+", default=[957, 1777])
+    table.add_argument(
+        "--seeds", default="", help="only these, as of genenv reproduce: 1-1 is seed 1 (default: all)"
+    )
     for one in (keeping, table):
         one.add_argument("--file", type=Path, required=True, help="the lines of JSON")
     options = parser.parse_args(arguments)
@@ -44,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             new, notes = keep(options.out, options.file, options.commit)
             print(*notes, f"{new} runs are new in {options.file}", sep="\n")
         else:
-            print(page(options.config, options.file, options.offline))
+            print(page(options.config, options.file, options.offline, options.seeds))
     except GenenvError as error:
         parser.error(str(error))
 
@@ -129,10 +133,10 @@ def run_of(line: Mapping[str, Any], config: RunConfig) -> MeasuredRun:
     return MeasuredRun(where, line["variant"], line["seed"], config, measured, metrics)
 
 
-def page(config: Path, file: Path, offline: Sequence[int]) -> str:
-    """Return the page of `genenv reproduce` of the runs in a file."""
-    settings = load_config(config)
-    runs = [run_of(line, settings) for line in lines(file)]
+def page(config: Path, file: Path, offline: Sequence[int], seeds: str = "") -> str:
+    """Return the page of `genenv reproduce` of the runs in a file, or of those of some seeds."""
+    settings, chosen = load_config(config), seeds_of(seeds) if seeds else None
+    runs = [run_of(line, settings) for line in lines(file) if chosen is None or line["seed"] in chosen]
     results = collect_runs(settings, rows_of(list(ROWS), offline), runs, place=file)
     return markdown(config.stem, subtitle(results), tables(results), differences(results), results.notes)
 

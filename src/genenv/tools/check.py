@@ -374,6 +374,11 @@ def _plays_twice_alike(toolbox: Toolbox, task: Task) -> Rejection | None:
     return None
 
 
+def _end(toolbox: Toolbox, calls: Sequence[Call]) -> Json:
+    """Return the comparable part of the state after calls."""
+    return toolbox.comparable(toolbox.world.play(calls).state)
+
+
 def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
     """Reject a task that ends in the same state without some of its writing calls, or one of its list items.
 
@@ -382,19 +387,18 @@ def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
     if not is_solvable(task):
         return None
     before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
-    end = toolbox.comparable(toolbox.world.play([*before, *calls]).state)
+    end = _end(toolbox, [*before, *calls])
     for number, call in enumerate(calls):
         if not toolbox.graph.recipes[call.tool].writes:
             continue
         for what, fewer in _with_fewer(call, toolbox.graph.recipes[call.tool].unseen):
-            played = toolbox.world.play([*before, *calls[:number], *fewer, *calls[number + 1 :]])
-            if toolbox.comparable(played.state) == end:
+            if _end(toolbox, [*before, *calls[:number], *fewer, *calls[number + 1 :]]) == end:
                 return Rejection(RejectReason.TRIVIAL, f"Without {what} the end is the same.")
     writing = [one for one, call in enumerate(calls) if toolbox.graph.recipes[call.tool].writes]
     for count in sorted({2, len(writing)}) if len(writing) > 1 else ():  # what one does another may undo
         for left_out in combinations(writing, count):
             fewer = [call for one, call in enumerate(calls) if one not in left_out]
-            if toolbox.comparable(toolbox.world.play([*before, *fewer]).state) == end:
+            if _end(toolbox, [*before, *fewer]) == end:
                 return Rejection(RejectReason.TRIVIAL, f"Without {count} of its calls the end is the same.")
     return None
 
@@ -407,7 +411,7 @@ def _needs_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
     if not is_solvable(task):
         return None
     before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
-    end = toolbox.comparable(toolbox.world.play([*before, *calls]).state)
+    end = _end(toolbox, [*before, *calls])
     for number, call in enumerate(calls):
         recipe, tool = toolbox.graph.recipes[call.tool], toolbox.world.tools[call.tool]
         rng = random.Random(f"{json.dumps(task.spec)} {number}")

@@ -337,10 +337,11 @@ def test_nothing_is_kept_between_turns_where_memory_ran_out(llama, monkeypatch):
     keep = SampleRequest(prompt_ids=(9,) * 4, max_tokens=2, conversation=Conversation(), survives_cut=True)
     llama.sample_all([keep])
     assert keep.conversation in llama.model.kept_caches
-    plain, kept = llama._engine, []
+    plain, kept, shares = llama._engine, [], []
 
     def engine(rows, prefill, share=1.0):
         kept.append(keep.conversation in llama.model.kept_caches)
+        shares.append(share)
         return plain(rows, prefill, share) if len(kept) > 1 else SimpleNamespace(run=out_of_memory)
 
     def out_of_memory(requests):
@@ -349,6 +350,7 @@ def test_nothing_is_kept_between_turns_where_memory_ran_out(llama, monkeypatch):
     monkeypatch.setattr(llama, "_engine", engine)
     assert llama.sample_all(requests(2))
     assert kept == [True, False]
+    assert shares == [1.0, 0.5]
 
 
 @pytest.mark.parametrize("change", ["weights", "text", "another"])

@@ -132,13 +132,12 @@ class Explorer:
                 advance(items=0 if number else 1, note=again)
                 share = min(1.0, _SHARES / (len(left) - place + 1))
                 for before in setups:
-                    if self.is_late():
-                        break
-                    probe = self._probe(tool, before, everything=number > 0, share=share / len(setups))
+                    own = share * self.seconds_left() / len(setups)
+                    probe = self._probe(tool, before, everything=number > 0, seconds=own)
                     probe.try_named()
                     probe.try_all(patience[tool.name])
                     self._keep(tool, probe)
-                    if probe.is_sure:
+                    if probe.is_sure or self.is_late():
                         break
             if number == 1:
                 self._see_again([one for one in setups if one], patience)
@@ -170,7 +169,7 @@ class Explorer:
         return self.seconds_left() <= 0
 
     def _probe(
-        self, tool: Tool, before: Sequence[Call], *, everything: bool = False, share: float = 1
+        self, tool: Tool, before: Sequence[Call], *, everything: bool = False, seconds: float = math.inf
     ) -> Probe:
         """Return a probe of a tool after some calls.
 
@@ -178,9 +177,9 @@ class Explorer:
             tool: the tool.
             before: the calls.
             everything: whether values are also taken from the results of all tools that read.
-            share: the share of the time left that the probe may take.
+            seconds: what the probe may take of the time that is left.
         """
-        end = time.monotonic() + share * self.seconds_left()
+        end = time.monotonic() + seconds
         held = self.held(before, everything=everything)
         probe = Probe(self.world, tool, before, held, self._rng, self._luck)
         probe.is_late = lambda: self.is_late() or time.monotonic() > end
@@ -207,16 +206,15 @@ class Explorer:
             if known is None:
                 patience[name].calls //= _WEAK
                 continue
-            if self.is_late():
+            probe = None
+            if not self.is_late():
+                advance(note=f"once more: {name}")
+                probe = self._probe(tool, ())
+                probe.try_ways(known.ways)
+            if probe is None or self.is_late():  # what is found then is not whole
                 self._recipes[name] = known
                 self._luck.recall(known)
                 advance(items=1)
-                continue
-            advance(note=f"once more: {name}")
-            probe = self._probe(tool, ())
-            probe.try_ways(known.ways)
-            if self.is_late():  # what it would have found is not whole
-                self._recipes[name] = known
                 continue
             self._keep(tool, probe)
             advance(items=int(name in self._recipes and name not in self._weak))  # others are tried further
@@ -252,13 +250,18 @@ class Explorer:
             for name, one in self._ordered().items()
             if one.writes
         }
-        end = time.monotonic() + min(_RECORD_SECONDS, self.seconds_left())
+        end = time.monotonic() + _RECORD_SECONDS
         for before in self._setups_until(end) if any(made_up.values()) else ():
-            for name in (name for name, slots in made_up.items() if slots):
-                probe = self._probe(self.world.tools[name], before)
-                probe.is_late = lambda: self.is_late() or time.monotonic() > end
-                known, first = self._recipes[name], {slot: needed.get(slot, set()) for slot in made_up[name]}
-                others = {} if before else {s: w for s, w in first.items() if not probe.makes(known, s, w)}
+            for name, slots in made_up.items():
+                if not slots:
+                    continue
+                known = self._recipes[name]
+                probe = self._probe(self.world.tools[name], before, seconds=end - time.monotonic())
+                others = {
+                    slot: needed[slot]
+                    for slot in (slots if not before else ())
+                    if slot in needed and not probe.makes(known, slot, needed[slot])
+                }
                 self._recipes[name] = probe.of_records(known, others) or known
 
     def _setups_until(self, end: float) -> Iterator[tuple[Call, ...]]:
@@ -266,7 +269,7 @@ class Explorer:
         seen: set[str] = set()
         for number in range(1 + 2 * _SETUPS * (_PASSES - 1)):
             before = self.setup() if number else ()
-            if time.monotonic() > end:
+            if self.is_late() or time.monotonic() > end:
                 return
             if repr(before) not in seen:
                 seen.add(repr(before))

@@ -35,7 +35,7 @@ class Nondeterminism:
 
 
 def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: random.Random) -> Nondeterminism:
-    """Find nondeterministic values: execute programs in two worlds, a second apart.
+    """Find nondeterministic values: execute programs in two copies of the tools, a second apart.
 
     Args:
         explorer: the explorer of the first world.

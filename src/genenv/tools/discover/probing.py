@@ -278,7 +278,10 @@ class Probe:
         return False
 
     def _soundness(self, recipe: Recipe, others: Mapping[str, Collection[str]]) -> tuple[int, int, int]:
-        """Return by what sources that succeed are told apart: traces of arguments, names, other tools."""
+        """Return a score to compare recipes that succeed: most arguments that change the state come first.
+
+        Then come sources that fit by name, and sources that other tools need.
+        """
         ways = [(slot, way) for slot, way in recipe.ways.items() if slot in self._needed]
         natural = sum(way == FRESH or way in self._named(slot) or names_records(way) for slot, way in ways)
         return -len(recipe.unseen), natural, sum(way in others.get(slot, ()) for slot, way in ways)

@@ -89,7 +89,7 @@ _CODES: Mapping[str, tuple[str, ...]] = {
 """Codes by what they are codes of."""
 _CURRENCIES = (
     *(("EUR", "euro", "€"), ("USD", "US dollar", "$"), ("GBP", "pound sterling", "£")),
-    *(("JPY", "yen", "¥"), ("CHF", "Swiss franc", "Fr."), ("INR", "Indian rupee", "₹")),
+    *(("JPY", "yen", "¥"), ("CHF", "Swiss franc", "Fr."), ("CAD", "Canadian dollar", "CA$")),
 )
 """Code, name and sign of currencies."""
 _OWN = frozenset({"default", "from", "native", "preferred", "source", "target", "to", "user"})

@@ -305,12 +305,10 @@ class WorkingFolder:
             now = Original(self.path)
         except OSError:  # the server works on its files still
             return
-        before = self._original.files
-        is_same = {name: one.raw for name, one in now.files.items()} == {
-            name: one.raw for name, one in before.items()
-        } and now.folders == self._original.folders
-        if not is_same and not any(_is_journal(name, now.files) for name in now.files):
-            now.files = {n: before[n] if before.get(n) == one else one for n, one in now.files.items()}
+        if not any(_is_journal(name, now.files) for name in now.files):
+            for name, one in self._original.files.items():  # processes share the bytes of what is as it was
+                if name in now.files and (now.files[name].raw, now.files[name].link) == (one.raw, one.link):
+                    now.files[name] = one
             self._original = now
 
     def restore(self) -> None:

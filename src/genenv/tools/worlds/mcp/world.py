@@ -143,7 +143,8 @@ class _Process:
     """
 
     def __init__(self, running: McpSource, files: Path, original: Original) -> None:
-        self._scratch, self._is_reused = Scratch(files), not running.fresh
+        self._is_reused = not running.fresh
+        self._scratch = Scratch(files)
         self._folder = WorkingFolder(self._scratch.files, original)
         self._log = self._scratch.path / "log"
         self._log.touch()
