@@ -86,6 +86,7 @@ def list_tags(page: int) -> dict:
 '''
 
 
+@pytest.mark.long
 def test_every_lookup_of_a_task_is_needed(tmp_path: Path) -> None:
     (tmp_path / "tags.py").write_text(TAGS)
     made(tmp_path / "tags", tmp_path / "tags.py", base=20, held_out=10)

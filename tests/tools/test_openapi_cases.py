@@ -698,6 +698,7 @@ def test_rows_have_ids_like_the_example_and_one_type() -> None:
     assert "examples" in tools["post_tasks"].properties["workspace"]
 
 
+@pytest.mark.long
 def test_tasks_use_what_a_call_with_a_gid_has_made_and_change_it(tmp_path: Path) -> None:
     (tmp_path / "api.json").write_text(document(of_tasks()))
     wanted = Wanted(origin=origin_of(str(tmp_path / "api.json")), base=40, held_out=10)

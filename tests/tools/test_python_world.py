@@ -356,6 +356,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         assert ObservedWorld(world, [call("take")]).unseen == {}, "questions are about it"
 
 
+@pytest.mark.long
 def test_what_a_library_holds_by_many_paths_is_named_and_not_read_for_ever(tmp_path: Path) -> None:
     text = """
         from types import SimpleNamespace
@@ -407,6 +408,7 @@ def test_rows_of_sqlalchemy_are_state_and_its_books_are_not(tmp_path: Path, plac
             assert played.state["engine" if place == "sqlite://" else "shop"] == rows
 
 
+@pytest.mark.long
 def test_the_tools_of_a_server_are_those_that_it_knows_and_it_is_no_state(tmp_path: Path) -> None:
     pytest.importorskip("mcp", reason="the package mcp is not installed: pip install 'genenv[mcp]'")
     text = """

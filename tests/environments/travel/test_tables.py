@@ -168,6 +168,7 @@ def test_our_own_tables_are_read_back_and_plans_made_on_them_meet_every_constrai
     assert [sum(n) for n in zip(*(found.hard for found in scores), strict=True)] == [21, 21]
 
 
+@pytest.mark.long
 def test_people_and_the_oracle_meet_every_constraint_in_the_real_tables():
     root = Path(os.environ.get("GENENV_DATA", "")) / "travelplanner"
     if not os.environ.get("GENENV_DATA") or not root.is_dir():

@@ -299,6 +299,7 @@ def test_an_address_that_is_taken_is_a_sentence(base: Any, tmp_path: Path) -> No
             TinkerServer(base, tmp_path / "other", port=port)
 
 
+@pytest.mark.long
 def test_a_second_server_on_a_folder_takes_nothing_from_the_first(base: Any, tmp_path: Path) -> None:
     with TinkerServer(base, tmp_path):
         held = tmp_path / "passing" / "0"

@@ -84,6 +84,7 @@ sys.exit(max(os.wait()[1] for _ in range(12)) > 0)
 
 
 @linux
+@pytest.mark.long
 def test_a_process_ends_while_threads_come_and_go() -> None:
     done = subprocess.run([sys.executable, "-c", EXITS], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
