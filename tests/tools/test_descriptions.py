@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import random
 import re
+import time
 from datetime import datetime
 from typing import Any, cast
 
@@ -56,6 +57,30 @@ def test_formats_that_a_description_names() -> None:
     assert base64.b64decode(str(fresh(one, "contents", rng)), validate=True)
     assert re.fullmatch(r"\w+", str(fresh(one, "key", rng)))
     assert isinstance(fresh(one, "number", rng), int)
+
+
+@pytest.mark.parametrize(
+    ("said", "form"),
+    [
+        ("ISO 8601 date (YYYY-MM-DD).", "%Y-%m-%d"),
+        ("The month as 'YYYY-MM', e.g. '2025-03'.", "%Y-%m"),
+        ("The month (MM/YYYY)", "%m/%Y"),
+        ("Start, HH:MM in 24 hours", "%H:%M"),
+        ("When, dd.mm.yyyy hh:mm:ss", "%d.%m.%Y %H:%M:%S"),
+        ("When, as %Y-%m-%d %H:%M.", "%Y-%m-%d %H:%M"),
+        ("yyyy-MM-dd'T'HH:mm:ss", "%Y-%m-%dT%H:%M:%S"),
+        ("YYYY-MM-DDTHH:MM:SSZ in UTC", "%Y-%m-%dT%H:%M:%SZ"),
+    ],
+)
+def test_dates_have_the_form_that_a_description_writes_in_letters(said: str, form: str) -> None:
+    one = tool(value={"type": "string", "description": said})
+    for seed in range(20):
+        assert time.strptime(str(fresh(one, "value", random.Random(seed))), form)
+
+
+def test_letters_of_dates_in_other_words_are_no_form() -> None:
+    one = tool(size={"type": "string", "description": "The size in mm, for %d items."})
+    assert not re.search(r"[%\d]", str(fresh(one, "size", random.Random(0))))
 
 
 def test_addresses_that_a_description_names() -> None:

@@ -74,21 +74,21 @@ def play(grid: Grid, *, jobs: int, say: Callable[[str], None]) -> Outcome:
     Returns:
         The outcome of each cell. A failed cell is left as it is, and run again by the next call.
     """
-    return _play(list(grid.cells()), grid, jobs, say)
+    return _play(list(grid.cells()), "runs", grid, jobs, say)
 
 
 def warm_up(grid: Grid, *, jobs: int, say: Callable[[str], None]) -> Outcome:
     """Run the shared warm-ups that are not finished; see `play`."""
-    return _play(list(grid.warm_ups()), grid, jobs, say)
+    return _play(list(grid.warm_ups()), "warm-ups", grid, jobs, say)
 
 
-def _play(cells: Sequence[Cell], grid: Grid, jobs: int, say: Callable[[str], None]) -> Outcome:
+def _play(cells: Sequence[Cell], kind: str, grid: Grid, jobs: int, say: Callable[[str], None]) -> Outcome:
     outcome, waiting = Outcome(), list[Cell]()
     for cell in cells:
         (outcome.done if is_done(cell) else waiting).append(cell)
     total, took = len(cells), list[float]()
     if outcome.done:
-        say(f"{len(outcome.done)} of {total} runs are finished already")
+        say(f"{len(outcome.done)} of {total} {kind} are finished already")
     running: list[_Running] = []
     with _ended(running):
         while waiting or running:
@@ -106,7 +106,7 @@ def _play(cells: Sequence[Cell], grid: Grid, jobs: int, say: Callable[[str], Non
                     outcome.failed[one.cell.name] = _last_words(one)
                     news = f"{one.cell.name} failed: {outcome.failed[one.cell.name]}"
                 ended = len(outcome.done) + len(outcome.failed)
-                say(f"{ended} of {total} runs: {news}{_left(took, len(waiting) + len(running), jobs)}")
+                say(f"{ended} of {total} {kind}: {news}{_left(took, len(waiting) + len(running), jobs)}")
     return outcome
 
 

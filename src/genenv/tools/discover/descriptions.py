@@ -43,7 +43,6 @@ BASE64, IDENTIFIER = "described: base64", "described: identifier"
 """Formats of texts that no schema has."""
 _FORMATS = (
     ("date-time", re.compile(r"\b(?:ISO[ -]?8601|RFC[ -]?3339)\b", re.IGNORECASE)),
-    ("date", re.compile(r"\bYYYY-MM-DD\b(?![ T]HH)")),
     (BASE64, re.compile(r"\bbase[ -]?64\b", re.IGNORECASE)),
     ("uuid", re.compile(r"\bUUID\b", re.IGNORECASE)),
     ("email", re.compile(r"\A(?:[\w-]+ ){0,3}e-?mail address(?:es)?\b", re.IGNORECASE)),
@@ -55,6 +54,13 @@ _FORMATS = (
     ),
     (IDENTIFIER, re.compile(r"\balphanumeric|\bunderscores?\b|\bno spaces\b|\bslug\b", re.IGNORECASE)),
 )
+_PARTS = {"yyyy": "%Y", "yy": "%y", "mm": "%m", "dd": "%d", "hh": "%H", "ss": "%S"}
+"""The letters with which people write the form of a date, and what `strftime` calls them."""
+_PART = "|".join(_PARTS)
+_DATE = re.compile(rf"(?<!\w)'?((?:{_PART})(?:(?:[-/.: ]|'?T'?)(?:{_PART}))+)'?(Z?)(?!\w)", re.IGNORECASE)
+"""The form of a date or a time in letters, as in `YYYY-MM`, `DD/MM/YYYY` and `HH:MM`."""
+_DIRECTIVES = re.compile(r"%[YymdHMS](?:[-/.:, T]*%[YymdHMS])+Z?")
+"""The same as `strftime` takes it."""
 _ID = re.compile(r"\A(?:[\w-]+ ){0,5}IDs?\b")
 _APART = re.compile(
     r"mutually exclusive|not both|(?:cannot|can't|may not|must not|should not) (?:both )?be "
@@ -75,7 +81,8 @@ _SENTENCE = re.compile(r"[^.!?\n]+")
 
 def quoted(description: str) -> list[str]:
     """Return the quoted words of a description, which often lists the allowed values: 'local', 'remote'."""
-    return list(dict.fromkeys(match[2] for match in _IN_QUOTES.finditer(description)))
+    words = dict.fromkeys(match[2] for match in _IN_QUOTES.finditer(description))
+    return [word for word in words if not _date_form(word)]
 
 
 def examples(description: str, *, unquoted: bool = False) -> list[str]:
@@ -110,7 +117,7 @@ def listed(description: str) -> list[str]:
     """Return the values that a description says are allowed; empty if it does not list them."""
     if match := _PIPES.search(description):
         return list(dict.fromkeys(one.strip("`'\" \n.") for one in match[0].split("|")))
-    if match := _SLASHES.search(description):
+    if (match := _SLASHES.search(description)) and not _date_form(match[1]):
         return list(dict.fromkeys(match[1].split("/")))
     if match := _LIST.search(description):
         words = re.split(r"\s*,\s*(?:or\s+|and\s+)?|\s+or\s+|\s+and\s+", match[1])
@@ -120,8 +127,23 @@ def listed(description: str) -> list[str]:
 
 
 def text_format(description: str) -> str:
-    """Return the format of a text that a description names: a JSON schema's, `BASE64` or `IDENTIFIER`."""
+    """Return the format of a text that a description names; empty if it names none.
+
+    It is a JSON schema's, `BASE64`, `IDENTIFIER`, or what `strftime` takes: `%Y-%m` for `YYYY-MM`.
+    """
+    if form := _date_form(description):
+        return "date" if form == "%Y-%m-%d" else form
     return next((name for name, pattern in _FORMATS if pattern.search(description)), "")
+
+
+def _date_form(text: str) -> str:
+    """Return the form of a date or a time that a text has, as `strftime` takes it; empty if it has none."""
+    if match := _DATE.search(text):
+        letters = match[1].replace("'", "")
+        form = re.sub(_PART, lambda part: _PARTS[part[0].lower()], letters, flags=re.IGNORECASE)
+        return re.sub("(?<=%H.)%m|%m(?=.%S)", "%M", form) + match[2]  # minutes have the letters of months
+    match = _DIRECTIVES.search(text)
+    return match[0] if match else ""
 
 
 def restrictions(description: str) -> list[str]:

@@ -10,7 +10,7 @@ import random
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, time, timedelta
 from typing import cast
 
 from genenv.tools.discover.descriptions import (
@@ -219,7 +219,8 @@ def _allows(schema: JsonObject, text: str) -> bool:
     """Whether a schema of texts has no form of its own, and allows texts of that length."""
     least, most = (cast(int, schema.get(key, len(text))) for key in ("minLength", "maxLength"))
     form = schema.get("format")
-    return "pattern" not in schema and form not in FORMATS and least <= len(text) <= most
+    is_free = "pattern" not in schema and form not in FORMATS and not str(form).startswith("%")
+    return is_free and least <= len(text) <= most
 
 
 def _digits(count: int, name: str, rng: random.Random) -> str:
@@ -358,8 +359,10 @@ def _string(
     day = FIRST_DAY + timedelta(days=rng.randrange(330))
     if form in _NUMERIC:
         return str(rng.randint(1, 90))
-    if form in ("date-time",):
-        return f"{day.isoformat()}T{rng.randrange(8, 19):02d}:{rng.choice((0, 15, 30, 45)):02d}:00"
+    if form == "date-time" or str(form).startswith("%"):
+        at = time(rng.randrange(8, 19), rng.choice((0, 15, 30, 45)))
+        written = "%Y-%m-%dT%H:%M:%S" if form == "date-time" else str(form)
+        return datetime.combine(day, at).strftime(written)
     if form == "time" or (words & {"time"} and form is None):
         return f"{rng.randrange(7, 20):02d}:{rng.choice((0, 15, 30, 45)):02d}" + (
             ":00" if form == "time" else ""

@@ -30,10 +30,16 @@ ARGUMENTS = "arguments"
 """The blank for all values without a separate blank."""
 _BLANK = re.compile(r"\{([^\W\d][\w.-]*)(?::([a-z]+)|=([^{}]*))?\}")
 _ENDS = (".", "?", "!")
-_END = re.compile(r"(?:(?<=[^\W\d_A-Z])|(?<=\)))[.;](?:\s|$)|。|,?\s+\(?(?:e\.g\.|i\.e\.|for example)")
+_END = re.compile(
+    r"(?:(?<=[^\W\d_A-Z])|(?<=\)))(?<!\bincl)(?<!\bapprox)(?<!\bvs)[.;](?:\s|$)|。|,?\s+\(?(?:e\.g\.|i\.e\.|for example)"
+)
 """The end of the first sentence of a documentation, or of what it says before an example."""
 _TO_AGENT = re.compile(r",?\s+(?:after|before|once|when|whenever|if|as soon as)\s+you\b.*", re.IGNORECASE)
 """What a documentation tells the agent of when to call: "after you've completed it"."""
+_OPTIONAL = re.compile(
+    r"\s+\(optionally\b[^()]*\)|,\s+(?:and\s+)?optionally\b.*|,?\s+with optional\b.*", re.IGNORECASE
+)
+"""What a documentation says of arguments that a call may not have: ", optionally filtered by status"."""
 _IDENTIFIER = re.compile(r"[\W\d_]|[a-z][A-Z]")
 """Characters in a tool's name that a plain word does not have."""
 _LONGEST_TOLD = 120
@@ -110,8 +116,9 @@ def value_text(value: Json) -> str:
 
 
 def first_sentence(tool: Tool) -> str:
-    """Return the first sentence of a documentation, up to an example in it, or to words to the agent."""
-    return _TO_AGENT.sub("", _END.split(tool.description.strip(), maxsplit=1)[0]).strip().rstrip(".,;: ")
+    """Return the first sentence of a documentation, up to an example, an option, or words to the agent."""
+    told = _END.split(tool.description.strip(), maxsplit=1)[0]
+    return _TO_AGENT.sub("", _OPTIONAL.sub("", told)).strip().rstrip(".,;: ")
 
 
 def blanks_of(wording: str) -> list[str]:
