@@ -31,7 +31,8 @@ ARGUMENTS = "arguments"
 _BLANK = re.compile(r"\{([^\W\d][\w.-]*)(?::([a-z]+)|=([^{}]*))?\}")
 _ENDS = (".", "?", "!")
 _END = re.compile(
-    r"(?:(?<=[^\W\d_A-Z])|(?<=\)))(?<!\bincl)(?<!\bapprox)(?<!\bvs)[.;](?:\s|$)|。|,?\s+\(?(?:e\.g\.|i\.e\.|for example)"
+    r"(?:(?<=[^\W\d_A-Z])|(?<=\)))(?<!\bincl)(?<!\bapprox)(?<!\bvs)[.;](?:\s|$)|。"
+    r"|,?\s+\(?(?:e\.g\.|i\.e\.|for example)"
 )
 """The end of the first sentence of a documentation, or of what it says before an example."""
 _TO_AGENT = re.compile(r",?\s+(?:after|before|once|when|whenever|if|as soon as)\s+you\b.*", re.IGNORECASE)
