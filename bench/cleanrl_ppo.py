@@ -95,7 +95,7 @@ class Training:
         self.system = cast(Plain, self.env.system)
         network = PpoConfig(hidden=options.hidden, initial_std=options.std, gamma=options.gamma)
         policy = PolicyConfig(backend="ppo", context_tokens=4096, threads=1, ppo=network)
-        role = Role(name="agent", optimizer=OptimizerConfig(max_grad_norm=0.5), reference=False, ramped=False)
+        role = Role(name="agent", optimizer=OptimizerConfig(max_grad_norm=0.5), reference=False)
         opened = open_backend(policy, [role], self.env, seed=seed)
         self.sampler, self.trainer = cast(Any, opened.samplers["agent"]), opened.trainers["agent"]
         self.taken, self.rounds, self.returns = 0, 0, list[float]()

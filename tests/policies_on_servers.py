@@ -21,10 +21,7 @@ HERE: dict[str, Any] = {
     "packed_weights": False,
     "compiled": False,
 }
-ROLES = [
-    Role(name=name, optimizer=OptimizerConfig(), reference=True, ramped=False)
-    for name in ("agent", "simulator")
-]
+ROLES = [Role(name=name, optimizer=OptimizerConfig(), reference=True) for name in ("agent", "simulator")]
 
 
 def opened(*addresses: str, **settings: Any) -> Opened:

@@ -23,10 +23,7 @@ from genenv.types import Message, Seed
 from lessons import imitated
 from watched import Watched
 
-ROLES = [
-    Role(name=name, optimizer=OptimizerConfig(), reference=False, ramped=False)
-    for name in ("agent", "simulator")
-]
+ROLES = [Role(name=name, optimizer=OptimizerConfig(), reference=False) for name in ("agent", "simulator")]
 HELLO = (Message(role="user", content="hello"),)
 
 

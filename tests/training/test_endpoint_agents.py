@@ -396,7 +396,7 @@ def test_several_processes_train_on_one_backend(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     roles = [
-        Role(name=name, optimizer=OptimizerConfig(), reference=False, ramped=False, backend=backend)
+        Role(name=name, optimizer=OptimizerConfig(), reference=False, backend=backend)
         for name, backend in (("a", None), ("b", "scripted"))
     ]
     with pytest.raises(

@@ -38,9 +38,6 @@ class Role:
     optimizer: OptimizerConfig
     reference: bool
     """Whether the policy has a KL term to its initial weights, so that a reference model is needed."""
-    ramped: bool
-    """Whether the first steps after the warm-up are scaled by 1 - beta1^t, because AdamW's moments were
-    reset."""
     model: str | None = None
     """Base model of the policy; None: the one that the settings of the policies name."""
     backend: str | None = None

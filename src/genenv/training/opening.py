@@ -262,18 +262,8 @@ def _role(name: str, config: AgentConfig | SimulatorConfig, *, ahead: bool) -> R
         backend=config.backend if isinstance(config, NamedAgentConfig) else None,
         optimizer=config,
         reference=config.kl_coefficient > 0,
-        ramped=_begins_elsewhere(config) or (_warms_up(config) and config.warmup.kept_moments == "none"),
         ahead=ahead,
     )
-
-
-def _begins_elsewhere(config: AgentConfig | SimulatorConfig) -> bool:
-    """Whether a policy begins with weights of another run, and so without moments."""
-    return isinstance(config, NamedAgentConfig) and config.checkpoint is not None
-
-
-def _warms_up(config: AgentConfig | SimulatorConfig) -> bool:
-    return config.warms_up if isinstance(config, AgentConfig) else config.warmup.steps > 0
 
 
 SERVER = "server.jsonl"

@@ -30,7 +30,7 @@ DATUM = Datum(
     choices=(Choices(start=0, replies=((1, 2), (3,))),),
 )
 POLICY = PolicyConfig(model="tiny", vllm=VllmConfig(addresses=("http://a:1",)), threads=3)
-ROLE = Role(name="agent", optimizer=OptimizerConfig(), reference=True, ramped=False)
+ROLE = Role(name="agent", optimizer=OptimizerConfig(), reference=True)
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -67,7 +67,7 @@ def test_plain_values_come_back_as_they_were(value: Any) -> None:
 
 def test_of_settings_that_build_on_others_those_are_told() -> None:
     own = AgentConfig(lr=3e-3)
-    role = Role(name="agent", optimizer=own, reference=False, ramped=True)
+    role = Role(name="agent", optimizer=own, reference=False)
     found = decoded(encoded(role))
     assert type(found.optimizer) is OptimizerConfig
     assert found.optimizer.model_dump() == own.model_dump(include=set(OptimizerConfig.model_fields))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import safetensors.torch
 import torch
 from torch import nn
 
@@ -68,6 +69,21 @@ def test_no_step_that_sees_noise_alone_is_longer_than_the_later_ones():
     fresh, other = optimizer_of(4000)
     moved = step(fresh, other, torch.randn(4000, generator=noise))
     assert moved.abs().min().item() == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(("kept", "ramped"), [("none", True), ("second", False), ("both", False)])
+def test_whether_steps_are_ramped_is_a_part_of_the_state(tmp_path, kept, ramped):
+    optimizer, weight = optimizer_of(1)
+    step(optimizer, weight, torch.tensor([-1.0]))
+    optimizer.keep(kept)
+    optimizer.save(tmp_path)
+    again, _ = optimizer_of(1)
+    again.load(tmp_path)
+    assert again.ramped is ramped
+    state = safetensors.torch.load_file(tmp_path / "optimizer.safetensors")
+    safetensors.torch.save_file(state, tmp_path / "optimizer.safetensors")
+    again.load(tmp_path)
+    assert again.ramped, "of an earlier version, which did not say so"
 
 
 def test_the_ramp_goes_on_where_it_was_saved(tmp_path):

@@ -45,7 +45,7 @@ def env() -> Control:
 
 
 def opened(env: Any, *, reference: bool = False, seed: int = 0) -> tuple[ActionSampler, PpoTrainer]:
-    role = Role(name="agent", optimizer=OptimizerConfig(), reference=reference, ramped=False)
+    role = Role(name="agent", optimizer=OptimizerConfig(), reference=reference)
     found: Opened = open_backend(CONFIG, [role], env, seed=seed)
     return cast(ActionSampler, found.samplers["agent"]), cast(PpoTrainer, found.trainers["agent"])
 

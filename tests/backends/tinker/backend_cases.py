@@ -31,7 +31,7 @@ from genenv.sampling import SampleRequest
 from genenv.types import Message
 
 SETTINGS = OptimizerConfig(lr=3e-3)
-ROLES = [Role(name=name, optimizer=SETTINGS, reference=True, ramped=False) for name in ("agent", "simulator")]
+ROLES = [Role(name=name, optimizer=SETTINGS, reference=True) for name in ("agent", "simulator")]
 PROMPT = (3, 4, 5)
 HERE = {"dtype": "float32", "device": "cpu", "threads": 1, "packed_weights": False, "compiled": False}
 

@@ -205,7 +205,7 @@ def test_a_server_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 def test_a_server_sleeps_while_policies_train_unless_a_round_is_sampled_then(
     tmp_path: Path, noted: Path, found: str, ahead: bool, sleep: bool, events_: list[str]
 ) -> None:
-    role = Role(name="agent", optimizer=OptimizerConfig(), reference=False, ramped=False, ahead=ahead)
+    role = Role(name="agent", optimizer=OptimizerConfig(), reference=False, ahead=ahead)
     opened = launched(program(tmp_path, found), [role], sleep=sleep)
     assert opened.end is not None
 

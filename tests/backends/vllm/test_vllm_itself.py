@@ -113,10 +113,7 @@ def test_two_players_sample_there_and_learn_here(servers: tuple[Vllm, Vllm]) -> 
         context_tokens=CONTEXT,
         vllm=VllmConfig(addresses=(address,)),
     )
-    roles = [
-        Role(name=name, optimizer=OptimizerConfig(), reference=True, ramped=False)
-        for name in ("agent", "simulator")
-    ]
+    roles = [Role(name=name, optimizer=OptimizerConfig(), reference=True) for name in ("agent", "simulator")]
     found = open_backend(config, roles, cast(Any, None), seed=1)
     assert cast(float, found.found["gap"]) < 1e-3
     assert found.close is not None

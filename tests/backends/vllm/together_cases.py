@@ -17,10 +17,7 @@ from genenv.backends.settings import PolicyConfig
 from lessons import imitated
 
 HERE: dict[str, Any] = {"dtype": "float32", "device": "cpu", "threads": 1, "compiled": False}
-ROLES = [
-    Role(name=name, optimizer=OptimizerConfig(), reference=True, ramped=False)
-    for name in ("agent", "simulator")
-]
+ROLES = [Role(name=name, optimizer=OptimizerConfig(), reference=True) for name in ("agent", "simulator")]
 TOKENS = 10
 PROMPTS = [(7, 8, 9, 10), (7, 8, 11), (12, 13)]
 

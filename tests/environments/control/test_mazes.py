@@ -298,7 +298,7 @@ RANDOM = Sampling(temperature=1.0, max_new_tokens=251, timeout_s=10, seed=0)
 
 
 def opened(env: Any) -> tuple[ActionSampler, PpoTrainer]:
-    role = Role(name="agent", optimizer=OptimizerConfig(), reference=False, ramped=False)
+    role = Role(name="agent", optimizer=OptimizerConfig(), reference=False)
     found = open_backend(CONFIG, [role], env, seed=0)
     return cast(ActionSampler, found.samplers["agent"]), cast(PpoTrainer, found.trainers["agent"])
 

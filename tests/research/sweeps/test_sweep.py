@@ -179,6 +179,25 @@ def test_the_variants_of_a_seed_go_on_from_one_warm_up(tmp_path: Path) -> None:
     )
 
 
+def test_a_shared_warm_up_says_which_settings_it_ignores_and_teaches_no_other_form(tmp_path: Path) -> None:
+    grid = Grid.begin(tmp_path / "one", CONFIG, (), variants=["genenv", "rl"], seeds=[0], shared_warmup=True)
+    assert list(grid.unused_warmups()) == [
+        "agent.warmup.kept_moments, simulator.warmup.kept_moments of genenv have no effect: all variants "
+        "share the warm-up of CONFIG"
+    ]
+    apart = Grid.begin(tmp_path / "apart", CONFIG, (), variants=["genenv"], seeds=[0])
+    assert not list(apart.unused_warmups())
+    with pytest.raises(UsageError, match=r"the wrong form; sweep it apart, with --set"):
+        Grid.begin(
+            tmp_path / "two",
+            CONFIG,
+            (),
+            variants=["genenv+simulator.writes=parameters"],
+            seeds=[0],
+            shared_warmup=True,
+        )
+
+
 def test_a_damaged_plan_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text(json.dumps({"format": 2}))
     with pytest.raises(DataError, match=r"sweep\.json is damaged"):

@@ -57,9 +57,7 @@ def _open(config: PolicyConfig, roles: Sequence[Role], seed: int, processes: Pro
             model.add_adapter(adapter, seed=stream(seed, "adapter", role.name) % 2**31)
         weights[role.name] = PolicyWeights(model, None if full else adapter, keep_reference=role.reference)
     trainers = {
-        role.name: LocalTrainer(
-            weights[role.name], role.optimizer, ramped=role.ramped, processes=processes, name=role.name
-        )
+        role.name: LocalTrainer(weights[role.name], role.optimizer, processes=processes, name=role.name)
         for role in roles
     }
     if full and processes.size > 1:

@@ -51,6 +51,7 @@ class Optimizer:
         self.names = [name for name, _ in parameters]
         self.parameters = [parameter for _, parameter in parameters]
         self.settings, self.ramped = settings, False
+        """Whether steps are scaled by `ramp`, as moments have been reset. It is a part of the state."""
         self._adamw = torch.optim.AdamW(
             self.parameters,
             lr=0.0,
@@ -180,17 +181,21 @@ class Optimizer:
         if whole is None:
             return
         state = {name: tensor.contiguous() for name, tensor in whole.items()}
-        safetensors.torch.save_file(state, folder / FILE)
+        safetensors.torch.save_file(state, folder / FILE, metadata={_RAMPED: json.dumps(self.ramped)})
 
     def load(self, folder: Path) -> None:
         """Restore the state that `save` wrote, also that of an adapter with another name.
+
+        Earlier versions did not write whether steps are ramped. Most runs do, and late steps are the same.
 
         Raises:
             DataError: the file is missing, damaged, or of another model.
         """
         try:
-            state = safetensors.torch.load_file(folder / FILE)
-        except (OSError, safetensors.SafetensorError) as error:
+            with safetensors.safe_open(folder / FILE, "pt") as file:
+                state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+                self.ramped = json.loads((file.metadata() or {}).get(_RAMPED, "true"))
+        except (OSError, ValueError, safetensors.SafetensorError) as error:
             raise DataError(f"the optimizer state in {folder} cannot be read: {error}") from error
         try:
             put_state(_of_any_adapter(self._moments()), _of_any_adapter(state))
@@ -207,6 +212,7 @@ class Optimizer:
         }
 
 
+_RAMPED = "ramped"
 _OF_ADAPTER = re.compile(r"(\.lora_\w+)\.[^.]+(?=\.)")
 
 

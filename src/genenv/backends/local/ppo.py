@@ -270,7 +270,7 @@ class PpoTrainer:
     """Trains a policy network (implements `Trainer` and `Critic`)."""
 
     def __init__(self, sampler: ActionSampler, role: Role, config: PpoConfig) -> None:
-        self.sampler, self.config, self._ramped = sampler, config, role.ramped
+        self.sampler, self.config = sampler, config
         self.network = copy.deepcopy(sampler.network)
         self.reference = copy.deepcopy(self.network).requires_grad_(False) if role.reference else None
         self.optimizer = Optimizer(list(self.network.named_parameters()), role.optimizer)
@@ -435,7 +435,6 @@ class PpoTrainer:
         if self.reference is not None and (folder / f"reference-{WEIGHTS}").exists():  # see `PolicyWeights`
             _read(self.reference, folder / f"reference-{WEIGHTS}")
         self.optimizer.load(folder)
-        self.optimizer.ramped = self._ramped
         version = read_version(folder)
         await self.publish()
         self.sampler.version = version

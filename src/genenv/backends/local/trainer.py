@@ -51,7 +51,6 @@ class LocalTrainer:
         weights: PolicyWeights,
         optimizer: OptimizerConfig,
         *,
-        ramped: bool = False,
         processes: Processes = ALONE,
         name: str | None = None,
     ) -> None:
@@ -60,12 +59,10 @@ class LocalTrainer:
         Args:
             weights: the weights to train.
             optimizer: settings of AdamW.
-            ramped: whether steps are scaled by 1 - beta1^t after a checkpoint is loaded; see
-                `Optimizer.ramp`.
             processes: the processes that train these weights together.
             name: of the policy, by which rank 0 calls this trainer in the other processes.
         """
-        self.weights, self._ramped = weights, ramped
+        self.weights = weights
         self.processes, self.name = processes, name or weights.adapter or ""
         self.changes = 0
         """How often the weights may have changed, so that copies of them are out of date."""
@@ -216,7 +213,6 @@ class LocalTrainer:
         self.changes += 1
         self.weights.load(folder)
         self.optimizer.load(folder)
-        self.optimizer.ramped = self._ramped
         self.weights.version = read_version(folder)
 
     def _within_memory(self, run: Callable[[int], None], forget: Callable[[], None] = lambda: None) -> None:

@@ -164,7 +164,6 @@ class TinkerTrainer:
         self.settings, self.version = role.optimizer, 0
         self.states = States(service, role.name, model=base.model, rank=base.rank)
         self._ramped, self._steps = False, 0
-        self._ramps_when_loaded = role.ramped
         self._base: tinker.SamplingClient | None = None
         """The base model as reference, until `anchor` is called."""
         self._reference: tinker.TrainingClient | None = None
@@ -279,6 +278,7 @@ class TinkerTrainer:
             "reference": self._reference_path,
             "version": self.version,
             "steps": self._steps,
+            "ramped": self._ramped,
         }
         (folder / STATE).write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
         await self.states.forget_unless(path, folder.parent.parent.glob(f"*/{folder.name}/{STATE}"))
@@ -295,6 +295,7 @@ class TinkerTrainer:
             kept = json.loads(path.read_text(encoding="utf-8"))
             state, model = str(kept["state"]), str(kept["model"])
             version, steps, reference = int(kept["version"]), int(kept["steps"]), kept["reference"]
+            ramped = bool(kept.get("ramped", True))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} cannot be read: {error}") from error
         if model != self.base.model:
@@ -302,7 +303,7 @@ class TinkerTrainer:
         await self._open(state, optimizer=True)
         if reference:
             await self._set_reference(str(reference))
-        self.version, self._steps, self._ramped = version, steps, self._ramps_when_loaded
+        self.version, self._steps, self._ramped = version, steps, ramped
         await self._publish_sampler()
 
     async def _save_restore_point(self) -> None:

@@ -18,7 +18,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from genenv.config.run import load_config, parse_config
+from genenv.config.resolved import by_key
+from genenv.config.run import RunConfig, load_config, parse_config
 from genenv.config.tables import apply_override, dump_tables, read_tables, renamed
 from genenv.config.variants import with_variant
 from genenv.errors import DataError, UsageError, first_problem
@@ -90,6 +91,17 @@ class Grid(_File, frozen=True):
         for seed in self.seeds if self.shared_warmup else ():
             yield Cell("", seed, self.path / WARM_UP / f"seed-{seed}")
 
+    def unused_warmups(self) -> Iterator[str]:
+        """Yield a sentence for each variant with settings of a warm-up that the shared one ignores."""
+        document = read_tables(self.config)
+        shared = by_key(parse_config(document))
+        for variant in self.variants if self.shared_warmup else ():
+            own = by_key(parse_config(with_variant(document, variant)))
+            keys = sorted(one for one in own if ".warmup." in one and own[one] != shared.get(one))
+            if keys:
+                named = ", ".join(keys)
+                yield f"{named} of {variant} have no effect: all variants share the warm-up of CONFIG"
+
     def _origin(self, seed: int) -> str | None:
         return f"{self.path / WARM_UP / f'seed-{seed}'}@0" if self.shared_warmup else self.origin
 
@@ -150,6 +162,8 @@ class Grid(_File, frozen=True):
                 )
             read = parse_config(with_variant(document, variant))  # as its runs will read it
             check_simulator(read.simulator)
+            if shared_warmup:
+                _check_interface(parse_config(document), read, variant)
         unknown = [name for pair in contrasts for name in pair if name not in variants]
         if unknown:
             raise UsageError(f"a contrast names {unknown[0]!r}, which is no variant of this sweep")
@@ -208,3 +222,18 @@ def rounds_done(cell: Cell) -> tuple[int, int] | None:
     folder = RunFolder.open(cell.path)
     last = read_last_round(folder.pool)
     return None if last is None else (last, load_config(folder.config).run.rounds)
+
+
+def _check_interface(shared: RunConfig, own: RunConfig, variant: str) -> None:
+    """Refuse a shared warm-up in which the simulator learns to write what it does not write in a variant.
+
+    Raises:
+        UsageError: it writes specs in one and parameters in the other.
+    """
+    warmed, written = shared.simulator, own.simulator
+    if written.source == "model" and warmed.warmup.steps and warmed.writes != written.writes:
+        raise UsageError(
+            f"simulator.writes is {written.writes!r} in {variant} and {warmed.writes!r} in CONFIG, so that a "
+            f"shared warm-up would teach its simulator the wrong form; sweep it apart, with "
+            f"--set 'simulator.writes=\"{written.writes}\"'"
+        )
