@@ -150,17 +150,38 @@ def test_a_run_without_a_simulator_is_no_start_for_one_with(tmp_path: Path) -> N
 
 
 @pytest.mark.long
-def test_an_interrupted_start_of_a_branch_is_started_anew(
-    parent: Path, tmp_path: Path, monkeypatch: Any
+@pytest.mark.parametrize("place", ["PoolStore.branch", "write_whole", "mark_committed"])
+def test_an_interrupted_start_of_a_branch_is_started_anew_or_goes_on(
+    parent: Path, tmp_path: Path, monkeypatch: Any, place: str
 ) -> None:
     out = tmp_path / "branch"
-    plain = PoolStore.branch
 
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(PoolStore, "branch", stop)
-    assert run(*words(out, "--from", f"{parent}@1")).exit_code != 0
-    assert RunFolder(out).config.exists() is False
-    monkeypatch.setattr(PoolStore, "branch", plain)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"genenv.training.branching.{place}", stop)
+        assert run(*words(out, "--from", f"{parent}@1")).exit_code != 0
+    has_begun = place == "mark_committed"
+    assert RunFolder(out).config.exists() is RunFolder(out).pool.exists() is has_begun
+    succeeds(*(("train", "--resume", "--out", out) if has_begun else words(out, "--from", f"{parent}@1")))
+
+
+@pytest.mark.long
+def test_settings_without_a_store_are_those_of_a_start_if_its_store_is_unfinished(
+    parent: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    out = tmp_path / "branch"
+
+    plain = Path.rename
+
+    def stop(path: Path, to: Path) -> Path:
+        if to.name == "pool.db":
+            raise KeyboardInterrupt
+        return plain(path, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", stop)
+        assert run(*words(out, "--from", f"{parent}@1")).exit_code != 0
+    assert (RunFolder(out).config.exists(), RunFolder(out).pool.exists()) == (True, False)
     succeeds(*words(out, "--from", f"{parent}@1"))

@@ -142,6 +142,15 @@ def test_a_creation_that_was_killed_can_be_repeated(folder: RunFolder) -> None:
     assert RunFolder.create(folder.path, CONFIG) == folder
 
 
+def test_the_newest_checkpoint_is_that_of_the_last_committed_round(folder: RunFolder) -> None:
+    with pytest.raises(UsageError, match="has no checkpoint yet"):
+        folder.checkpoint(None)
+    commit(folder, 1, 2)
+    write_checkpoint(folder.checkpoints, 3, save, run=run_id(folder))  # a round that is being committed
+    assert folder.checkpoint(None) == (folder.checkpoint_path(2), 2)
+    assert folder.checkpoint(3)[1] == 3
+
+
 def test_a_file_is_no_place_for_a_run(tmp_path: Path) -> None:
     (tmp_path / "demo").write_text("")
     with pytest.raises(UsageError, match="is a file; choose another --out"):

@@ -53,10 +53,11 @@ def rwr_credit(
 
         L = sum_i w_i sum_t -log pi(y_it) / sum_i w_i T_i
 
-    pi is the sampling policy: at the sampling temperature, masked by the grammar. Then equal rewards do not
-    move the policy on average, as E[grad log pi(y)] = 0. Training on samples at another temperature, or
-    without the grammar, would narrow the policy whatever the rewards. At temperature 1 and with equal
-    weights, L is the plain supervised loss.
+    pi is the sampling policy: at the sampling temperature, masked by the grammar. Then equal rewards of all
+    that was sampled do not move the policy on average, as E[grad log pi(y)] = 0. What the gate or the filter
+    drops is missing in that average, so the policy learns to avoid it whatever the rewards. Training on
+    samples at another temperature, or without the grammar, would narrow the policy whatever the rewards. At
+    temperature 1 and with equal weights, L is the plain supervised loss.
 
     Args:
         samples: generations with their weights w_i, selected by the curriculum.
@@ -101,7 +102,7 @@ def context_grpo_credit(
         scored: all generations of the round, with their rewards.
 
     Returns:
-        A batch with the generations of each context whose rewards differ.
+        A batch with the generations of each context of two or more whose rewards differ.
     """
     contexts: dict[str, list[Scored]] = {}
     for one in scored:
@@ -109,6 +110,8 @@ def context_grpo_credit(
             contexts.setdefault(one.generation.context_id, []).append(one)
     units: list[list[Datum]] = []
     for members in contexts.values():
+        if len(members) == 1:
+            continue  # nothing to compare it with; an own advantage function is promised two
         rewards = [one.reward for one in members]
         advantages = group_advantages(rewards, config.advantage, setting="simulator.advantage")
         if any(advantages):
@@ -144,7 +147,7 @@ def hindsight_credit(
 ) -> UpdateBatch:
     """Hindsight relabelling: train on each spec as the right answer to a request for its success rate.
 
-        L = mean over tasks of -log pi(spec | seed, profile, rate achieved)
+        L = mean over tokens of -log pi(spec | seed, profile, rate achieved)
 
     Goal-conditioned imitation (Ghosh et al., arXiv:1912.06088; Andrychowicz et al., arXiv:1707.01495). It
     needs no reward: the simulator learns which specs lead to which success rate. A spec that did not become a

@@ -41,12 +41,14 @@ from genenv.runs.checkpoint import (
     verify_checkpoint,
 )
 from genenv.runs.store.database import MEND
-from genenv.runs.store.reader import read_run_id
+from genenv.runs.store.reader import read_last_round, read_run_id
 from genenv.runs.store.records import RoundRecord
 from genenv.runs.store.store import PoolStore
 
 log = logging.getLogger(__name__)
 
+UNFINISHED = ".branching.db"
+"""The file of a branch's store until it is whole."""
 _NAMED = 3
 """Maximum number of damaged parts that one sentence lists."""
 
@@ -59,7 +61,7 @@ class RunFolder:
 
     @property
     def config(self) -> Path:
-        """The resolved settings, TOML. It is written last, so a folder with this file is a run."""
+        """The resolved settings, TOML. A folder with this file and a store is a run."""
         return self.path / "config.toml"
 
     @property
@@ -89,14 +91,15 @@ class RunFolder:
 
     @classmethod
     def create(
-        cls, path: Path, config_toml: str, *, fill: Callable[[RunFolder], None] | None = None
+        cls, path: Path, config_toml: str, *, fill: Callable[[RunFolder, str], None] | None = None
     ) -> RunFolder:
         """Create a new run: an empty store and the settings. Remains of a failed start are replaced.
 
         Args:
             path: the folder; created if missing.
             config_toml: the resolved settings.
-            fill: for a branch: creates the store and copies the files of the other run.
+            fill: for a branch: copies the files of the other run, creates the store as `UNFINISHED`, writes
+                the settings, and renames the store.
 
         Raises:
             UsageError: the folder already has a run, another process starts one, or a file has its name.
@@ -111,9 +114,9 @@ class RunFolder:
                 (path / file).unlink(missing_ok=True)
             if fill is None:
                 PoolStore.open(folder.pool, create=True).close()
+                write_whole(folder.config, config_toml)
             else:
-                fill(folder)
-            write_whole(folder.config, config_toml)
+                fill(folder, config_toml)
         return folder
 
     @classmethod
@@ -158,13 +161,15 @@ class RunFolder:
         return checkpoint_path(self.checkpoints, number)
 
     def checkpoint(self, number: int | None) -> tuple[Path, int]:
-        """Return the verified checkpoint of a round, and its round; the newest if the round is None.
+        """Return the verified checkpoint of a round, and its round; the newest committed one if it is None.
 
         Raises:
             UsageError: there is no such checkpoint.
             DataError: it is damaged, or of another run or round.
         """
         found = checkpoints(self.checkpoints)
+        if number is None and (last := read_last_round(self.pool)) is not None:
+            found = [one for one in found if one <= last]  # a running round may have written its own already
         if not found:
             raise UsageError(f"{self.path} has no checkpoint yet; train it first")
         number = max(found) if number is None else number
@@ -340,7 +345,8 @@ class RunFolder:
     def _refuse_a_run(self) -> None:
         count = self._rounds()
         # A run that lost its store is none that never began.
-        lost = self._has_metrics() or (self.config.exists() and not self.pool.exists()) or self._has_played()
+        is_stored = self.pool.exists() or (self.path / UNFINISHED).exists()
+        lost = self._has_metrics() or (self.config.exists() and not is_stored) or self._has_played()
         if count is not None or lost:
             raise UsageError(
                 f"{self.path} already holds a run of {count or 0} {'round' if count == 1 else 'rounds'}; "

@@ -19,6 +19,7 @@ from genenv.backends.settings import BEHIND_ENDPOINT, WEIGHTS
 from genenv.config.resolved import ResolvedConfig, anchored, by_key
 from genenv.config.run import RunConfig, load_config
 from genenv.errors import DataError, UsageError
+from genenv.files import write_whole
 from genenv.runs.checkpoint import (
     COMMITTED,
     MANIFEST,
@@ -27,7 +28,7 @@ from genenv.runs.checkpoint import (
     mark_committed,
     new_checkpoint,
 )
-from genenv.runs.folder import RunFolder, changed
+from genenv.runs.folder import UNFINISHED, RunFolder, changed
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.parameter_search import STATE
 from genenv.types import Json
@@ -107,8 +108,8 @@ class Origin:
         if config.simulator.source == "model" and not self._has_simulator():
             raise UsageError(f"{self} has no simulator's weights to go on with; set simulator.source")
 
-    def fill(self, folder: RunFolder) -> None:
-        """Copy the store and the checkpoint into the folder of a branch."""
+    def fill(self, folder: RunFolder, config_toml: str) -> None:
+        """Copy the store and the checkpoint into the folder of a branch, and write its settings."""
         run = uuid.uuid4().hex
         copied = folder.checkpoint_path(self.round)
         if copied.exists():  # of a start that failed
@@ -122,11 +123,12 @@ class Origin:
                     f"{self.folder.pool} is damaged ({changed(found, most=3)}), and a branch would copy "
                     "that; restore a copy of it first"
                 )
-            unfinished = folder.path / ".branching.db"
+            unfinished = folder.path / UNFINISHED
             unfinished.unlink(missing_ok=True)
             store.copy_to(unfinished)
         with PoolStore.open(unfinished, create=False) as store:
             store.branch(run, self.round, checkpoint=manifest_sha256(copied))
+        write_whole(folder.config, config_toml)  # before the store: rounds without settings could not go on
         unfinished.rename(folder.pool)
         mark_committed(copied)
 

@@ -52,6 +52,11 @@ def test_the_mean_of_a_context_is_the_baseline():
     assert {datum.loss for datum in lesson.data} == {"ppo"}
 
 
+def test_a_generation_alone_in_its_context_is_compared_with_nothing():
+    lesson = credit([*written("alone", 1.0), *written("pair", 0.0, 1.0)], advantage="centred")
+    assert [[datum.advantages[0] for datum in unit] for unit in lesson.units] == [[-0.5, 0.5]]
+
+
 def test_what_was_drawn_at_random_is_learned_where_it_is_better_and_otherwise_left_alone():
     sampled, drawn = written("c", 0.2, 0.6), written("c", 1.0, 0.0)
     drawn = [replace(one, generation=replace(one.generation, logprobs=(), text="drawn")) for one in drawn]
