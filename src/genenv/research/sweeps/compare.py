@@ -393,7 +393,7 @@ _WIDEST_RATIO = 100.0
 
 
 def _reached_text(one: SampleEfficiency) -> str:
-    start = f"Attempts to {one.level:z.1%}, where {one.other} ends"
+    start = f"Attempts of {one.one} to {one.level:z.1%}, where {one.other} ends"
     missing = [
         f"{name} never came there in {count} of {counted(one.seeds, 'seed')}"
         for name, count in zip((one.one, one.other), one.missing, strict=True)
@@ -405,7 +405,7 @@ def _reached_text(one: SampleEfficiency) -> str:
     value, low, high = one.ratio
     if high > _WIDEST_RATIO * low:
         return f"{start}: the seeds differ too much to say{left_out}."
-    took = f"{one.one} took {value:.2f} times those of {one.other} ({low:.2f} to {high:.2f})"
+    took = f"{value:.2f} times those of {one.other} ({low:.2f} to {high:.2f})"
     return f"{start}: {took}{left_out}."
 
 
