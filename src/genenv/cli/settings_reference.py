@@ -24,8 +24,8 @@ from genenv.settings import allowed, section_of, walk, why_it_may_change
 _INTRODUCTION = """# Configuration
 
 A run is described by one TOML file; `--set key=value` on the command line overrides single settings. Later
-wins: defaults, preset, file, variant, `--set`. An unknown key or a value out of range ends in one sentence that
-names what is allowed.
+wins: defaults, preset, file, variant, `--set`. An unknown key or a value out of range ends in one
+sentence that names what is allowed.
 
 This page is made from the code (`python -m genenv.cli.settings_reference`); a test holds it to that.
 """
