@@ -195,9 +195,16 @@ def moves(tiny, sampler, step) -> float:
 def test_the_first_step_after_a_warm_up_that_left_no_moments_is_a_tenth_in_a_run_that_is_continued(
     tiny, toy, tmp_path, steps, kept, share
 ):
-    """From a checkpoint whose moments are fresh: what is shorter than lr is so by the ramp."""
+    """From a checkpoint whose moments are fresh: what is shorter than lr is so by the ramp.
+
+    The checkpoint says so, whatever the settings of the run that goes on from it.
+    """
     players = players_with(tiny, toy, steps=steps, kept_moments=kept)
+    for player in (players.agent, players.simulator):
+        if steps:  # as the warm-up ends
+            asyncio.run(player.trainer.anchor(kept))
     asyncio.run(players.save(tmp_path))
+    players = players_with(tiny, toy, steps=steps, kept_moments="none" if kept == "both" else "both")
     asyncio.run(players.load(tmp_path))
     attempts, _ = lessons_of(toy)
     written = SimulatorSample(generation=toy.generation("abc"), weight=1.0)
