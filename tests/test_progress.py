@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import json
 import os
 from pathlib import Path
@@ -102,3 +103,10 @@ def test_only_a_plain_file_is_read(tmp_path: Path) -> None:
     found = [read_live(tmp_path / name) for name in ("link", "pipe", ".", "missing", "whole")]
     assert [one is None for one in found] == [True, True, True, True, False]
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_stage_that_ends_in_another_context_is_no_error() -> None:
+    """So it is where a run is interrupted twice: its coroutines are closed by whoever closes the loop."""
+    stage = staged(Silent(), "rollouts", items=1, unit="rollouts")
+    contextvars.copy_context().run(stage.__enter__)
+    assert not contextvars.copy_context().run(stage.__exit__, None, None, None)

@@ -10,10 +10,12 @@ The plugins that come with genenv are declared the same way, in genenv's `pyproj
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
@@ -78,6 +80,9 @@ def own_part(
         takes: names of the arguments of a call; those after a `*` are passed by name. None: not checked.
         methods: attributes that a class must have.
 
+    Returns:
+        The class or function. The function raises an EnvironmentCodeError where it fails.
+
     Raises:
         UsageError: it cannot be found or cannot be called with these arguments. The message says what is
             wrong.
@@ -120,7 +125,26 @@ def own_part(
         ) from error
     except ValueError:  # written in C, without a signature to check
         pass
-    return found
+    return _guarded(setting, where, found) if inspect.isfunction(found) else found
+
+
+def _guarded(setting: str, where: str, function: Callable[..., object]) -> Callable[..., object]:
+    """Return a user-defined function whose errors end in one sentence that names it and the line."""
+
+    @functools.wraps(function)
+    def guarded(*args: object, **named: object) -> object:
+        try:
+            return function(*args, **named)
+        except GenenvError:
+            raise
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            raise EnvironmentCodeError(
+                f"{setting} is {where!r}, which failed in line {place.lineno} of {place.filename}: "
+                f"{type(error).__name__}: {first_line(error)}"
+            ) from error
+
+    return guarded
 
 
 class _FromSource(SourceFileLoader):

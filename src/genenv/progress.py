@@ -86,11 +86,12 @@ def aside() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _in_place(stage: Stage) -> Generator[None]:
-    before = _STAGE.set(stage)
+    before = _STAGE.get()
+    _STAGE.set(stage)
     try:
         yield
     finally:
-        _STAGE.reset(before)
+        _STAGE.set(before)  # by value: what was interrupted twice ends in another context
 
 
 def advance(tokens: int = 0, items: int = 0, note: str = "") -> None:

@@ -16,6 +16,8 @@ from genenv.algorithms.losses import LOSSES, WIRE_LOSSES, LossTerms, find_loss
 from genenv.algorithms.settings import GrpoConfig
 from genenv.backends.local.losses import Tokens, token_losses
 from genenv.config.run import load_config
+from genenv.curriculum.settings import CurriculumConfig
+from genenv.curriculum.simulator_rewards import find_env_reward
 from genenv.errors import UsageError
 from genenv.training.opening import check_own_parts
 from lessons import imitated, make_groups
@@ -151,6 +153,21 @@ def leave_one_out(rewards):
 def short(rewards):
     return rewards[:1]
 
+def mean(terms):
+    return (terms.ratio * terms.advantage).mean()
+
+def detached(terms):
+    return -terms.ratio.detach() * terms.advantage
+
+def none(of):
+    return None
+
+def fails(of):
+    return of["missing"]
+
+def no_reward(successes, rollouts, rewards, config):
+    return None
+
 def nothing():
     return 1
 
@@ -175,6 +192,35 @@ def test_a_loss_and_an_advantage_of_ones_own(own: str) -> None:
     assert group_advantages([1, 0, 0], f"{own}:leave_one_out") == [1.0, -0.5, -0.5]
     with pytest.raises(UsageError, match=r"gave \[1\] for 2 rewards; an advantage is one finite number"):
         group_advantages([1, 0], f"{own}:short")
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("mean", r"must return one number for each token, here shape \(2,\), and gave shape \(\); genenv w"),
+        ("none", "here shape .2,., and gave a NoneType"),
+        ("detached", "gave numbers without a gradient"),
+        (
+            "fails",
+            r"agent.loss is 'own_losses:fails', which failed in line \d+ of .*own_losses.py: TypeErr",
+        ),
+    ],
+)
+def test_a_loss_of_ones_own_that_cannot_be_trained_on_is_one_sentence(
+    own: str, name: str, sentence: str
+) -> None:
+    found, _ = terms([TWICE, math.log(4.0)], [1.0, 1.0])
+    with pytest.raises(UsageError, match=sentence):
+        find_loss(f"{own}:{name}").function(found)
+
+
+def test_an_advantage_and_a_reward_of_ones_own_that_give_nothing_are_one_sentence(own: str) -> None:
+    with pytest.raises(UsageError, match="gave None for 2 rewards; an advantage is one finite number"):
+        group_advantages([1, 0], f"{own}:none")
+    with pytest.raises(UsageError, match=r"which failed in line \d+ of .*: TypeError"):
+        group_advantages([1, 0], f"{own}:fails")
+    with pytest.raises(UsageError, match="gave None for 1 successes in 2 rollouts"):
+        find_env_reward(f"{own}:no_reward")(1.0, 2, [1.0, 0.0], CurriculumConfig())
 
 
 @pytest.mark.parametrize(

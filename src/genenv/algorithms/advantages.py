@@ -179,10 +179,14 @@ def group_advantages(
     """
     if name in ADVANTAGES:
         return list(ADVANTAGES[name](rewards_G))
-    found = list(cast(Advantage, own_part(setting, name, takes=("rewards",)))(rewards_G))
+    gave = cast(Advantage, own_part(setting, name, takes=("rewards",)))(rewards_G)
+    try:
+        found = [float(one) for one in gave]
+    except (TypeError, ValueError):
+        found = []
     if len(found) != len(rewards_G) or not all(map(math.isfinite, found)):
         raise UsageError(
-            f"{name} gave {found} for {len(rewards_G)} rewards; an advantage is one finite number for each"
+            f"{name} gave {gave!r} for {len(rewards_G)} rewards; an advantage is one finite number for each"
         )
     return found
 

@@ -18,9 +18,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, TypeAlias, cast
 
+from genenv.errors import UsageError
 from genenv.plugins import own_part
 
 Numbers: TypeAlias = Any
@@ -161,7 +162,31 @@ def find_loss(name: str) -> Loss:
         UsageError: there is no such function, or it does not take one argument.
     """
     known = LOSSES.get(name)
-    return known or Loss(function=cast(LossFunction, own_part("agent.loss", name, takes=("terms",))))
+    if known is not None:
+        return known
+    own = cast(LossFunction, own_part("agent.loss", name, takes=("terms",)))
+    return Loss(function=partial(_checked, name, own))
+
+
+def _checked(name: str, own: LossFunction, terms: LossTerms) -> Numbers:
+    """Return what a user-defined loss returns: a mean would be trained on as if it were each token's loss.
+
+    Raises:
+        UsageError: it is not one number for each token, or has no gradient.
+    """
+    found, wanted = own(terms), tuple(terms.logprob.shape)
+    shape = getattr(found, "shape", None)
+    if shape is None or tuple(shape) != wanted:
+        gave = f"a {type(found).__name__}" if shape is None else f"shape {tuple(shape)}"
+        raise UsageError(
+            f"agent.loss {name!r} must return one number for each token, here shape {wanted}, and gave "
+            f"{gave}; genenv weights and averages them (agent.loss_average)"
+        )
+    if terms.logprob.requires_grad and not found.requires_grad:
+        raise UsageError(
+            f"agent.loss {name!r} gave numbers without a gradient: make them of terms.logprob or terms.ratio"
+        )
+    return found
 
 
 def held(log_ratio: float) -> float:

@@ -178,10 +178,14 @@ def find_env_reward(name: str) -> EnvReward:
     def checked(
         successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig
     ) -> float:
-        reward = own(successes, attempts, rewards_n, config)
+        gave = own(successes, attempts, rewards_n, config)
+        try:
+            reward = float(gave)
+        except (TypeError, ValueError):
+            reward = math.nan
         if not 0 <= reward <= 1:
             raise UsageError(
-                f"{name} gave {reward!r} for {successes:g} successes in {attempts} rollouts; a reward of the "
+                f"{name} gave {gave!r} for {successes:g} successes in {attempts} rollouts; a reward of the "
                 "simulator lies in [0, 1]"
             )
         return reward

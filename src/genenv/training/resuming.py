@@ -136,7 +136,8 @@ def for_training(
             + (
                 "they change results in their last digits: add --allow-other-arithmetic, or leave them"
                 if last_digits
-                else "continue with those, or choose another --out"
+                else f"continue with those, or start another run from here: genenv train CONFIG --from "
+                f"{folder.path} --out ANOTHER"
             )
         )
     return change

@@ -379,7 +379,9 @@ def _contrast_text(one: BudgetContrast) -> str:
     found, settled = one.difference, ""
     if one.outcome() == WITHIN_NOISE and found.value and found.spread is not None:
         held_out = f"no number of seeds would show it on these {counted(found.spread.tasks, 'held-out task')}"
-        shown = f"{found.needed} seeds would show it" if found.needed else held_out
+        shown = f"about {found.needed} seeds would show it" if found.needed else held_out
+        if found.seeds < _FEW_SEEDS:
+            shown += f", as far as {counted(found.seeds, 'seed')} can say"
         settled = f"; if this is the true difference, {shown}"
     return (
         f"{one.one} against {one.other}, {where}: {one.means[0]:z.1%} and {one.means[1]:z.1%}, "
@@ -388,6 +390,8 @@ def _contrast_text(one: BudgetContrast) -> str:
     )
 
 
+_FEW_SEEDS = 5
+"""Below so many seeds the number that would be needed is hardly known."""
 _WIDEST_RATIO = 100.0
 """An interval of a ratio whose ends differ by a larger factor says nothing."""
 
