@@ -173,10 +173,13 @@ def test_the_staging_area_of_a_repository_is_what_git_lists(tmp_path: Path) -> N
 
 
 class Logged:
-    """Every write leaves a line in the log of its topic that holds a number, another one in each world."""
+    """Every write leaves a line in the log of its topic that holds a number, another one in each world.
 
-    def __init__(self, number: int) -> None:
-        self._number = number
+    With fields, the number is in a field of the one file that there is.
+    """
+
+    def __init__(self, number: int, *, fields: bool = False) -> None:
+        self._number, self._fields = number, fields
         text: Json = {"type": "string", "enum": ["tea", "sea", "lea", "pea", "bee"]}
         parameters = {"type": "object", "properties": {"topic": text}, "required": ["topic"]}
         self.tools = {"write": Tool(name="write", parameters=parameters)}
@@ -188,6 +191,8 @@ class Logged:
             **{f".store/{one}": "kept" for one in topics},
             **{f".store/logs/{one}": str(self._number) for one in topics},
         }
+        if self._fields:
+            hidden = {".store/log.json": {"topics": topics, "made": {"at": self._number}}}
         done = tuple(Outcome(result="done", changed=one not in topics[:at]) for at, one in enumerate(topics))
         return Played(outcomes=done, state={"hidden": hidden} if topics else {})
 
@@ -201,6 +206,9 @@ def test_a_folder_whose_files_all_differ_does_not_count_whatever_is_written_ther
     graph = explorer.explore()
     found = find_nondeterminism(explorer, Logged(2), graph, random.Random(0))
     assert found.state == ("hidden..store/logs/",)
+    explorer = Explorer(Logged(1, fields=True), random.Random(0))
+    fields = find_nondeterminism(explorer, Logged(2, fields=True), explorer.explore(), random.Random(0))
+    assert fields.state == ("hidden..store/log.json.made.at",), "what else is in the file counts"
     volatile = frozenset(found.state)
     state = {"hidden": {".store/new": "kept", ".store/logs/new": "3", ".store/logs/deep/er": "4"}}
     assert comparable(state, volatile) == {"hidden": {".store/new": "kept"}}

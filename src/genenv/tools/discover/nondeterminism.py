@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -49,6 +49,7 @@ def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: ran
     time.sleep(1.1)
     state: dict[str, None] = {}
     results: dict[str, None] = {}
+    hidden: set[str] = set()
     steady_files: set[str] = set()
     steady: set[str] = set()
     begin = _hidden_files(explorer.world.play(()).state)
@@ -56,6 +57,7 @@ def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: ran
         other = again.play(program)
         advance(items=1)
         left, right = _hidden_files(one.state), _hidden_files(other.state)
+        hidden |= {*left, *right}
         steady_files |= {
             name for name in left if left[name] != begin.get(name) and left[name] == right.get(name)
         }
@@ -67,7 +69,7 @@ def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: ran
             results |= dict.fromkeys(f"{call.tool}.{kind}" for kind in kinds)
             if set(leaves(told)) - set(kinds):
                 steady.add(call.tool)
-    named = dict.fromkeys(_by_folder(kind, steady_files) for kind in _without_inner(state))
+    named = dict.fromkeys(_by_folder(kind, hidden, steady_files) for kind in _without_inner(state))
     return Nondeterminism(tuple(named), tuple(results), frozenset(steady))
 
 
@@ -77,15 +79,16 @@ def _hidden_files(state: Json) -> Mapping[str, Json]:
     return cast("Mapping[str, Json]", held) if isinstance(held, Mapping) else {}
 
 
-def _by_folder(kind: str, steady_ones: Iterable[str]) -> str:
-    """Return the folder of a hidden file that differs, unless a file in it changes equally both times.
+def _by_folder(kind: str, hidden: Collection[str], steady_ones: Iterable[str]) -> str:
+    """Return the folder of a hidden file that differs as a whole, unless a file in it changes equally.
 
-    Files that do not exist yet, such as the log of a new branch, are covered by their folder.
+    Files that do not exist yet, such as the log of a new branch, are covered by their folder. Of a file with
+    fields, as of JSON, those that differ are ignored alone.
     """
-    folder, slash, _ = kind.rpartition("/")
-    inside = f"{folder.removeprefix(f'{HIDDEN}.')}/"
-    if kind.startswith(f"{HIDDEN}.") and slash and not any(one.startswith(inside) for one in steady_ones):
-        return f"{folder}/"
+    file = kind.removeprefix(f"{HIDDEN}.")
+    folder, slash, _ = file.rpartition("/")
+    if file in hidden and slash and not any(one.startswith(f"{folder}/") for one in steady_ones):
+        return f"{HIDDEN}.{folder}/"
     return kind
 
 
