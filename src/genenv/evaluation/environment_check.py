@@ -120,8 +120,8 @@ _FIXES: Mapping[str, str] = {
     "seeds that are tasks": "see the reason: build() or the gate refuses these seeds",
     "variations that pass the gate": "see the reasons; let variation() change more of a seed, or add seeds",
     "solutions that pass the check": "mend check(), or the solution of the task that is named",
-    "solutions that pass when they are played": "let episode() take the replies that check() takes; of tools, "
-    "name a field that changes with time under results in bundle.toml: TOOL.FIELD",
+    "solutions that pass when they are played": "let episode() take the replies that check() takes; "
+    "of tools, name a field that changes with time under results in bundle.toml: TOOL.FIELD",
     "garbage that fails": "let check() refuse the reply that is named",
     "an uninformed agent": "ask for more than can be guessed: random replies pass too often",
     "the same twice": "leave clocks and chance out of build() and check(), but for the random numbers given",
