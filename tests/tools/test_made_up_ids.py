@@ -232,3 +232,44 @@ def test_values_that_succeeded_by_chance_give_way_to_made_up_ones(seed: int) -> 
     graph = Explorer(InProcessWorld(f"{__name__}:Rooms"), random.Random(seed)).explore()
     ways = graph.recipes["book_room"].ways
     assert (ways["guest"], ways["code_word"]) == (FRESH, FRESH)
+
+
+NOTES = '''
+NOTES = {
+    number: {"title": title, "body": body, "pinned": False}
+    for number, (title, body) in enumerate((("Milk", "two litres"), ("Rent", "due"), ("Call", "plumber")), 1)
+}
+
+
+def get_note(note_id: int) -> dict:
+    """Show a note."""
+    return NOTES[note_id]
+
+
+def update_note(
+    note_id: int, title: str | None = None, body: str | None = None, pinned: bool | None = None
+) -> dict:
+    """Update a note."""
+    new = {"title": title, "body": body, "pinned": pinned}
+    NOTES[note_id] |= {name: value for name, value in new.items() if value is not None}
+    return {"message": f"Note {note_id} updated."}
+'''
+
+
+@pytest.mark.long
+def test_an_update_is_given_what_is_to_change_though_none_of_it_is_required(tmp_path: Path) -> None:
+    (tmp_path / "notes.py").write_text(NOTES)
+    found = made(tmp_path / "notes", tmp_path / "notes.py", base=16, held_out=4)
+    recipe = found.graph.recipes["update_note"]
+    assert recipe.writes, "its answer is the same, whatever changes"
+    assert {"title", "body", "pinned"} <= set(recipe.ways)
+    env = Tools(None, tmp_path / "notes")
+    try:
+        tasks = [*base_tasks(env, env.seeds(), seed=0).values(), *env.held_out()]
+        updates = [
+            call for task in tasks for call in calls_of(task.payload, "calls") if call.tool == "update_note"
+        ]
+        assert updates
+        assert all(len(call.args) > 1 for call in updates)
+    finally:
+        env.world.close()

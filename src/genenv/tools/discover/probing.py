@@ -524,16 +524,19 @@ class Probe:
         suits = functools.partial(self._suits, writes=without.writes or self._tool.writes is True)
         for slot, needed in self._slots.items():
             outer = slot if slot in self._tool.properties else slot.partition(".")[0]
-            is_over = needed or self.is_late()
+            is_over, is_idle = needed or self.is_late(), False
             for way in () if is_over else sorted(self._ways(slot), key=lambda way: -suits(slot, way)):
                 with_it = {outer: FRESH, **without.ways, slot: way}
                 tried = self._tried(with_it, _TRIES, (outer, slot))
-                if tried.rate < without.rate * 0.75 * (without.writes or not tried.writes):
+                changes = not is_idle or (way == FRESH and tried.writes)  # the title that a note has does not
+                if not changes or tried.rate < without.rate * 0.75 * (without.writes or not tried.writes):
                     continue
-                if self._matters(slot, replace(without, ways=with_it), (outer, slot)):
+                given = replace(without, ways=with_it, writes=without.writes or tried.writes)
+                if self._matters(slot, given, (outer, slot)):
                     found |= {one: with_it[one] for one in (outer, slot) if one not in without.ways}
                     writes = writes or tried.writes
-                break
+                    break
+                is_idle = True
         return found, writes
 
     def _matters(self, slot: str, tried: _Tried, always: Collection[str] = ()) -> bool:
