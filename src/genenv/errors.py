@@ -18,11 +18,14 @@ import difflib
 import errno
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
+_OWN = Path(__file__).parent
+"""The folder of genenv's code. A user's clone of genenv may have the same name, so paths are compared."""
 _SHOWN = 200
 """The maximum number of characters of foreign text that an error message shows or compares."""
 
@@ -132,3 +135,15 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     close = begun or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return UsageError(f"unknown {kind} {name!r}; {hint}known: {', '.join(names)}")
+
+
+def line_of(error: BaseException) -> str:
+    """Return the file and line of the user's code that raised an error: the innermost outside libraries."""
+    trace, found = error.__traceback__, ""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        ours = "site-packages" in file or Path(file).is_relative_to(_OWN)
+        if not ours and not file.startswith("<"):
+            found = f" ({Path(file).name}, line {trace.tb_lineno})"
+        trace = trace.tb_next
+    return found

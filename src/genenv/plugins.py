@@ -14,7 +14,6 @@ import functools
 import inspect
 import sys
 import tomllib
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -25,7 +24,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Literal
 
-from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line
+from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line, line_of
 
 Group = Literal["environments", "environment_kinds", "backends", "benchmarks", "commands", "exporters"]
 
@@ -138,10 +137,9 @@ def _guarded(setting: str, where: str, function: Callable[..., object]) -> Calla
         except GenenvError:
             raise
         except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
             raise EnvironmentCodeError(
-                f"{setting} is {where!r}, which failed in line {place.lineno} of {place.filename}: "
-                f"{type(error).__name__}: {first_line(error)}"
+                f"{setting} is {where!r}, which raised {type(error).__name__}: {first_line(error)}"
+                f"{line_of(error)}"
             ) from error
 
     return guarded

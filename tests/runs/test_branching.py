@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from genenv.config.run import load_config
+from genenv.errors import UsageError
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from typed import refused, run, succeeds
@@ -184,4 +186,8 @@ def test_settings_without_a_store_are_those_of_a_start_if_its_store_is_unfinishe
         patch.setattr(Path, "rename", stop)
         assert run(*words(out, "--from", f"{parent}@1")).exit_code != 0
     assert (RunFolder(out).config.exists(), RunFolder(out).pool.exists()) == (True, False)
+    other = RunFolder.create(shutil.copytree(out, tmp_path / "other"), "")
+    other.pool.unlink()
+    with pytest.raises(UsageError, match="already holds a run"):  # it lost its store
+        RunFolder.create(other.path, "")
     succeeds(*words(out, "--from", f"{parent}@1"))

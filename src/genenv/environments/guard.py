@@ -13,7 +13,6 @@ import signal
 import threading
 import types
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from pathlib import Path
 from types import FrameType
 from typing import Any, Self, TypeVar, cast
 
@@ -27,12 +26,10 @@ from genenv.environments.base import (
     OutOfTurns,
     SeatedEpisode,
 )
-from genenv.errors import EnvironmentCodeError, GenenvError, first_line
+from genenv.errors import EnvironmentCodeError, GenenvError, first_line, line_of
 from genenv.threads import CallTimeout, run_in_thread
 from genenv.types import Message, Task
 
-_OWN = Path(__file__).parents[1]
-"""The folder of genenv's code. A user's clone of genenv may have the same name, so paths are compared."""
 LIMIT_S = 120.0
 """Maximum seconds for one call of an environment or one turn of its episode."""
 _AGAIN_S = 1.0
@@ -283,18 +280,6 @@ class _GuardedEpisode:
             if any(error is one for one in outside):
                 raise
             raise self._wrong(error) from error
-
-
-def line_of(error: BaseException) -> str:
-    """Return the file and line of the user's code that raised an error: the innermost outside libraries."""
-    trace, found = error.__traceback__, ""
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        ours = "site-packages" in file or Path(file).is_relative_to(_OWN)
-        if not ours and not file.startswith("<"):
-            found = f" ({Path(file).name}, line {trace.tb_lineno})"
-        trace = trace.tb_next
-    return found
 
 
 def guarded(env: object) -> Environment:

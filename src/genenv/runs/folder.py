@@ -110,7 +110,7 @@ class RunFolder:
             folder._refuse_a_run()  # it may have begun and ended while this one waited
             folder._clear_failed_start()
             folder.config.unlink(missing_ok=True)
-            for file in ("pool.db", "pool.db-wal", "pool.db-shm"):
+            for file in ("pool.db", "pool.db-wal", "pool.db-shm", UNFINISHED):
                 (path / file).unlink(missing_ok=True)
             if fill is None:
                 PoolStore.open(folder.pool, create=True).close()

@@ -185,9 +185,9 @@ def test_a_shared_warm_up_says_which_settings_it_ignores_and_teaches_no_other_fo
         "agent.warmup.kept_moments, simulator.warmup.kept_moments of genenv have no effect: all variants "
         "share the warm-up of CONFIG"
     ]
-    apart = Grid.begin(tmp_path / "apart", CONFIG, (), variants=["genenv"], seeds=[0])
-    assert not list(apart.unused_warmups())
-    with pytest.raises(UsageError, match=r"the wrong form; sweep it apart, with --set"):
+    separate = Grid.begin(tmp_path / "separate", CONFIG, (), variants=["genenv"], seeds=[0])
+    assert not list(separate.unused_warmups())
+    with pytest.raises(UsageError, match=r"on the wrong format; run it in a sweep of its own, with --set"):
         Grid.begin(
             tmp_path / "two",
             CONFIG,

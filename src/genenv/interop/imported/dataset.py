@@ -32,9 +32,9 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 from genenv.cli.console import check_packages
 from genenv.environments.base import Ask, Episode, OutOfTurns, failed
 from genenv.environments.common import QuestionEnvironment, closed_object, held_out_tasks, once
-from genenv.environments.guard import Watch, limited, line_of
+from genenv.environments.guard import Watch, limited
 from genenv.environments.stepwise import STEPPED, StepwiseRollout
-from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line
+from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line, line_of
 from genenv.interop.imported.environment import RANDOM_WORDS, digest, skills_of, with_system
 from genenv.interop.imported.settings import DatasetConfig
 from genenv.plugins import own_part

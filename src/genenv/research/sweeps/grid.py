@@ -234,6 +234,6 @@ def _check_interface(shared: RunConfig, own: RunConfig, variant: str) -> None:
     if written.source == "model" and warmed.warmup.steps and warmed.writes != written.writes:
         raise UsageError(
             f"simulator.writes is {written.writes!r} in {variant} and {warmed.writes!r} in CONFIG, so that a "
-            f"shared warm-up would teach its simulator the wrong form; sweep it apart, with "
-            f"--set 'simulator.writes=\"{written.writes}\"'"
+            "shared warm-up would train its simulator on the wrong format; run it in a sweep of its own, "
+            f"with --set 'simulator.writes=\"{written.writes}\"'"
         )

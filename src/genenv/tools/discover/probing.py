@@ -528,7 +528,7 @@ class Probe:
             for way in () if is_over else sorted(self._ways(slot), key=lambda way: -suits(slot, way)):
                 with_it = {outer: FRESH, **without.ways, slot: way}
                 tried = self._tried(with_it, _TRIES, (outer, slot))
-                changes = not is_idle or (way == FRESH and tried.writes)  # the title that a note has does not
+                changes = not is_idle or (way == FRESH and tried.writes)  # a note's own title changes nothing
                 if not changes or tried.rate < without.rate * 0.75 * (without.writes or not tried.writes):
                     continue
                 given = replace(without, ways=with_it, writes=without.writes or tried.writes)
