@@ -19,7 +19,7 @@ from functools import cache
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Literal
@@ -125,6 +125,18 @@ def own_part(
     except ValueError:  # written in C, without a signature to check
         pass
     return _guarded(setting, where, found) if inspect.isfunction(found) else found
+
+
+def own_file(where: str) -> Path | None:
+    """Return the file of a user-defined part, as `own_part` finds it; None if it is in no file."""
+    module, _, _ = where.rpartition(":")
+    if module.endswith(".py"):
+        return Path(module).expanduser().resolve()
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):  # its package is missing, or it was loaded in another way
+        return None
+    return Path(spec.origin) if spec is not None and spec.has_location and spec.origin else None
 
 
 def _guarded(setting: str, where: str, function: Callable[..., object]) -> Callable[..., object]:

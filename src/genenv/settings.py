@@ -130,7 +130,10 @@ def _changed(value: object, field: FieldInfo | None, change: Callable[[str], str
         return with_places(value, change)
     if isinstance(value, Mapping):  # the agents by name
         return {key: _changed(one, None, change) for key, one in cast(Mapping[str, object], value).items()}
-    return change(value) if isinstance(value, str) and field is not None and is_place(field) else value
+    if not isinstance(value, str) or field is None:
+        return value
+    names = any(isinstance(one, AfterValidator) and isinstance(one.func, Names) for one in field.metadata)
+    return change(value) if is_place(field) or (names and is_own(value)) else value
 
 
 def _extra(field: FieldInfo) -> dict[str, JsonValue]:
@@ -138,27 +141,30 @@ def _extra(field: FieldInfo) -> dict[str, JsonValue]:
     return cast(dict[str, JsonValue], extra) if isinstance(extra, dict) else {}
 
 
-_OWN = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_OWN = re.compile(r"(?:[A-Za-z_][\w.]*|[^:\n]*\.py):[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Validator of a text setting: a known name, or a user-defined function or class as `module:name`."""
+    """Validator of a text setting: a known name, or a user-defined function or class (`is_own`)."""
 
     known: tuple[str, ...]
 
     def __call__(self, name: str) -> str:
-        """Return the name. Refuse a name that is neither known nor of the form `module:name`."""
+        """Return the name. Refuse one that is neither known nor `module:name` or `FILE.py:name`."""
         if name not in self.known and not is_own(name):
             raise AssertionError(name)
         return name
 
     def __str__(self) -> str:
-        return " or ".join([*map(json.dumps, self.known), "module:name of your own"])
+        return " or ".join([*map(json.dumps, self.known), "module:name or FILE.py:name of your own"])
 
 
 def is_own(name: str) -> bool:
-    """Return whether a name has the form of a user-defined function or class, `module:name`."""
+    """Return whether a name has the form of a user-defined function or class.
+
+    The forms are `module:name` and `path/to/file.py:name`.
+    """
     return _OWN.fullmatch(name) is not None
 
 

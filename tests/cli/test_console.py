@@ -10,7 +10,7 @@ import time
 import pytest
 from rich.console import Console
 
-from genenv.cli.console import seeds_of
+from genenv.cli.console import pair_of, seeds_of
 from genenv.cli.progress import PLAIN_EVERY_S, ConsoleReporter, _PlainStage
 from genenv.errors import UsageError
 
@@ -159,3 +159,26 @@ def test_seeds_are_a_number_a_range_or_a_list(text: str, seeds: list[int]) -> No
 def test_what_names_no_seeds_is_refused_in_a_sentence(text: str) -> None:
     with pytest.raises(UsageError, match="--seeds"):
         seeds_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "pair"),
+    [
+        ("rl:base", ("rl", "base")),
+        ("rl+agent.lr=1e-4:rl", ("rl+agent.lr=1e-4", "rl")),
+        ("rl+agent.loss=m:f:rl", ("rl+agent.loss=m:f", "rl")),
+        ("rl:rl+agent.loss=m:f", ("rl", "rl+agent.loss=m:f")),
+        ("agent.loss=m:f:agent.loss=m:g", ("agent.loss=m:f", "agent.loss=m:g")),
+        ("agent.loss=./a/m.py:f+rl:rl+run.seed=1", ("agent.loss=./a/m.py:f+rl", "rl+run.seed=1")),
+    ],
+)
+def test_a_contrast_is_read_though_a_variant_names_a_function_of_ones_own(
+    text: str, pair: tuple[str, str]
+) -> None:
+    assert pair_of(text) == pair
+
+
+@pytest.mark.parametrize("text", ["base", ":base", "base:", "a:b:c", "", "a.b=:c", "rl+:base"])
+def test_a_contrast_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not of the form A:B, two variants"):
+        pair_of(text)

@@ -329,14 +329,37 @@ def test_a_place_is_kept_from_the_root_on_and_found_from_another_folder(
     succeeds("generate", "--run", "../run", "--set", f"policy.model={tmp_path}/models/mine", "--n", "1")
 
 
+@pytest.mark.long
+def test_a_function_in_a_file_is_found_from_another_folder_and_a_run_says_that_it_has_changed(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = tmp_path / "mine.py"
+    code.write_text("def half(rewards):\n    return [reward - 0.5 for reward in rewards]\n")
+    monkeypatch.chdir(tmp_path)
+    succeeds("train", config, "--out", "run", "--set", "agent.advantage=./mine.py:half")
+    file = tmp_path / "run/config.toml"
+    assert load_config(file).agent.advantage == f"{code}:half"
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    same = succeeds("train", "--out", "../run", "--resume", *longer(2))
+    assert "has changed since" not in same.stderr
+    code.write_text("def half(rewards):\n    return [2 * reward - 1 for reward in rewards]\n")
+    said = succeeds("train", "--out", "../run", "--resume", *longer(3)).stderr
+    assert "what agent.advantage names has changed since the run was started: rounds from 3 on use it" in said
+    assert "# from round 3 on: run.rounds = 3 (was 2), the contents of agent.advantage\n" in file.read_text()
+    assert "has changed since" not in succeeds("train", "--out", "../run", "--resume", *longer(4)).stderr
+
+
 def test_a_name_that_is_no_place_stays_as_it_is(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "grpo").mkdir()
     (tmp_path / "smollm2-135m").mkdir()  # a short name wins over a folder
     monkeypatch.chdir(tmp_path)
     succeeds("train", config, "--out", "a", "--set", "policy.simulator_model=org/name")
     saved: RunConfig = load_config(tmp_path / "a/config.toml")
     assert (saved.policy.model, saved.policy.simulator_model) == ("smollm2-135m", "org/name")
+    assert saved.agent.algorithm == "grpo"
 
 
 # settings that had another name

@@ -19,7 +19,7 @@ import pytest
 
 from genenv.errors import UsageError
 from genenv.runs.folder import RunFolder
-from genenv.runs.metrics import summarise
+from genenv.runs.metrics import evaluation_metrics, summarise
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
 from genenv.types import (
@@ -296,6 +296,28 @@ def test_held_out_success_has_its_interval(tmp_path: Path) -> None:
         ]
         commit(synthetic.folder, store, RoundRecord(number=0, metrics={}, state={}, evaluations=solved))
     assert "0 0.50 0.35 to 0.65" in Page(write_report(synthetic.folder.path)).text
+
+
+def test_the_last_lines_of_training_name_the_held_out_tasks_their_interval_and_a_reward_of_its_own(
+    tmp_path: Path,
+) -> None:
+    """Wilson's interval of 10 of 40 is 14.2 to 40.2%."""
+    synthetic = SyntheticRun(tmp_path / "demo")
+    with PoolStore.open(synthetic.folder.pool, create=False) as store:
+        store.put_base(synthetic.seeds, synthetic.held_out)
+        for number, (right, reward) in enumerate([(0, 0.25), (10, 0.5)]):
+            taken = [
+                Evaluation(task_id=task.id, success=n < right, reward=reward, replies=(), explanation="")
+                for n, task in enumerate(synthetic.held_out)
+            ]
+            metrics = evaluation_metrics(taken)
+            commit(
+                synthetic.folder,
+                store,
+                RoundRecord(number=number, metrics=metrics, state={}, evaluations=taken),
+            )
+    said = "held-out success: 0.0% -> 25.0% (95% CI 14% to 40%, 40 tasks), reward 0.25 -> 0.50"
+    assert summarise(synthetic.folder.path)[0] == said
 
 
 def test_the_report_and_the_last_lines_of_training_say_the_same_p_hat(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from genenv.settings import Names, Settings, is_own, only_with
+from genenv.settings import Names, Settings, only_with
 
 Schedule = Literal["constant", "linear"]
 """The course of a learning rate over the rounds of a run."""
@@ -115,7 +115,7 @@ class SimulatorLearningConfig(Settings, frozen=True):
 
     train: bool = True
     """Update the simulator; false is the variant GenEnv-Random."""
-    algorithm: str = "rwr"
+    algorithm: Annotated[str, AfterValidator(Names(SIMULATOR_ALGORITHMS))] = "rwr"
     """`rwr`: reward-weighted regression on the tasks that the curriculum selects. `grpo`: compares all specs
     written for one context, each by its individual reward. `hindsight`: trains on every task as the answer to
     a request for the success rate that it had."""
@@ -139,13 +139,6 @@ class SimulatorLearningConfig(Settings, frozen=True):
     """Passes over the selected generations of a round."""
     batch: Batch = 64
     """Generations per optimizer step."""
-
-    @field_validator("algorithm")
-    @classmethod
-    def _is_known(cls, name: str) -> str:
-        if name not in SIMULATOR_ALGORITHMS and not is_own(name):
-            raise ValueError(f"unknown algorithm {name!r}; known: {', '.join(SIMULATOR_ALGORITHMS)}")
-        return name
 
 
 class OptimizerConfig(Settings, frozen=True):

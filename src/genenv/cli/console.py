@@ -186,15 +186,22 @@ def dataset_overrides(given: Mapping[str, Json]) -> list[str]:
 
 
 def pair_of(text: str) -> tuple[str, str]:
-    """Return the two variants of `A:B`.
+    """Return the two variants of `A:B`, each of which may have parts `key=module:name`.
 
     Raises:
         UsageError: the text does not have that form.
     """
-    first, colon, second = text.partition(":")
-    if not (first and colon and second) or ":" in second:
+    pieces = text.split(":")
+    pairs = [(":".join(pieces[:n]), ":".join(pieces[n:])) for n in range(1, len(pieces))]
+    found = [pair for pair in pairs if all(map(_may_be_variant, pair))]
+    if len(found) != 1:
         raise UsageError(f"--contrast {text!r} is not of the form A:B, two variants")
-    return first, second
+    return found[0]
+
+
+def _may_be_variant(text: str) -> bool:
+    """Whether a colon is only in the value of a setting, and there at most once."""
+    return all(re.fullmatch("[^:=]+(=[^:]+(:[^:=]+)?)?", part) for part in text.split("+"))
 
 
 _MOST_SEEDS = 1_000_000

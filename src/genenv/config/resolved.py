@@ -10,7 +10,7 @@ from genenv.backends.settings import AUTOMATIC, BUILT_IN, OF_THE_MACHINE, Policy
 from genenv.config.run import RunConfig, as_tables, parse_config
 from genenv.config.tables import flat, put
 from genenv.environments import is_folder
-from genenv.settings import walk, why_it_may_change, with_places
+from genenv.settings import is_own, walk, why_it_may_change, with_places
 from genenv.types import Json
 
 ResolvedConfig = NewType("ResolvedConfig", RunConfig)
@@ -58,8 +58,8 @@ def anchored(config: RunConfig) -> RunConfig:
 
 
 def absolute_environment(name: str) -> str:
-    """Return an environment's name; of a folder that is there, its absolute path."""
-    return _absolute(name) if is_folder(name) else name
+    """Return an environment's name; of a folder or a file that is there, its absolute path."""
+    return _absolute(name) if is_folder(name) or is_own(name) else name
 
 
 def _absolute(text: str) -> str:

@@ -1,8 +1,9 @@
 """Find environments by name, read their settings class, and open them.
 
 A name takes one of four forms: the name that a distribution registers (`genenv.plugins`), such as
-`household`; the path of an environment's folder, `path/to/folder`; a class, `package.module:Class`; or an
-environment of another library, `openenv:http://HOST:PORT`, `verifiers:TASKSET` or `textarena:GAME`.
+`household`; the path of an environment's folder, `path/to/folder`; a class, `package.module:Class` or
+`path/to/file.py:Class`; or an environment of another library, `openenv:http://HOST:PORT`, `verifiers:TASKSET`
+or `textarena:GAME`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def environment_name(name: str) -> str:
 
 def is_folder(name: str) -> bool:
     """Return whether a name is the path of a folder that holds an environment."""
-    if ":" in name.partition("/")[0]:  # of another library by its address, or a class of a package
+    if ":" in name.partition("/")[0] or is_own(name):  # of another library by its address, or a class
         return False
     return "/" in name or name in (".", "..") or (Path(name) / FOLDER_MARK).is_file()
 
@@ -101,8 +102,8 @@ def load_environment(name: str, settings: BaseModel | None = None) -> Environmen
     """Create an environment; the environment of a user is wrapped in a guard (`genenv.environments.guard`).
 
     Args:
-        name: one of `environment_names()`, a folder, `package.module:Class`, or an environment of another
-            library.
+        name: one of `environment_names()`, a folder, `package.module:Class` or `FILE.py:Class`, or an
+            environment of another library.
         settings: an instance of the environment's settings class; None for the defaults.
 
     Raises:
@@ -178,7 +179,7 @@ def _environment_class(name: str) -> type:
     if _is_ours(name):
         return cast(type, load(where))
     if not is_own(where):
-        raise UsageError(f"environment {name!r} is not of the form package.module:Class")
+        raise UsageError(f"environment {name!r} is not of the form package.module:Class or FILE.py:Class")
     found = cast(type, own_part("environment.name", where, takes=None, methods=sorted(_PARTS)))
     for part in ("spec", "config"):
         if not (isinstance(of_class := getattr(found, part), type) and issubclass(of_class, BaseModel)):

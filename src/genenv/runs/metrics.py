@@ -24,6 +24,7 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.records import Evaluation
 from genenv.runs.store.store import PoolStore
 from genenv.sampling import Sampler
+from genenv.statistics import counted, wilson
 from genenv.types import Group, Origin, RejectReason, StopReason, TaskBatch, Trace, accepted, leading
 
 
@@ -519,10 +520,12 @@ def summarise(run: Path) -> list[str]:
     with PoolStore.open(folder.pool, create=False, check=False) as store:
         metrics = store.metrics_by_round()
         new = store.task_count(Origin.GENERATED)
+        measured = [number for number, values in metrics.items() if "agent/eval_success" in values]
+        last = store.evaluations(measured[-1]) if measured else ()
     if not metrics:
         raise UsageError(f"{run} has no committed round yet; continue it with --resume")
     played, config = [values for number, values in metrics.items() if number > 0], load_config(folder.config)
-    held_out = f"held-out success: {_held_out_change(metrics) or 'not measured'}"
+    held_out = f"held-out success: {_held_out_change(metrics, last) or 'not measured'}"
     time = f"time: {_total(metrics, 'time/round_s') / 60:.1f} minutes"
     tokens = f"tokens sampled: {_total(metrics, 'tokens/sampled'):,.0f}"
     if not config.simulator.writes_tasks:
@@ -582,10 +585,26 @@ def _share(late: Sequence[float], cut: Sequence[float]) -> str:
     return f"{fmean(late):.0%} in the last third of the rounds{few}"
 
 
-def _held_out_change(metrics: Mapping[int, Mapping[str, float]]) -> str:
-    """Return the change from first to last measurement, in each environment if there was a shift."""
+def _held_out_change(metrics: Mapping[int, Mapping[str, float]], last: Sequence[Evaluation]) -> str:
+    """Return the change from first to last measurement, in each environment if there was a shift.
+
+    The interval is that of the last measurement over its tasks. The reward is named if it is not the success.
+
+    Args:
+        metrics: of each round.
+        last: the held-out results of the last measurement.
+    """
     before, after, shift = held_out_rates(metrics)
-    return _from_to(before) + (f", in the other world {_from_to(after)}" if shift is not None else "")
+    change = _from_to(before) + (f", in the other world {_from_to(after)}" if shift is not None else "")
+    tasks, agents = {one.task_id for one in last}, {one.agent for one in last}
+    if shift is None and tasks and len(agents) == 1 and len(last) == len(tasks):
+        low, high = wilson(sum(one.success for one in last), len(tasks))
+        change += f" (95% CI {low:.0%} to {high:.0%}, {counted(len(tasks), 'task')})"
+    if any(one.reward != one.success for one in last):
+        name = "agent/eval_reward"
+        rewards = [values[name] for values in metrics.values() if name in values]
+        change += f", reward {rewards[0]:.2f} -> {rewards[-1]:.2f}"
+    return change
 
 
 def _from_to(rates: list[float]) -> str:

@@ -83,7 +83,7 @@ class Origin:
         fixed = [key for key in now.keys() | then.keys() if key.startswith("environment.")]
         fixed += [*WEIGHTS, "policy.backend"]
         fixed += [f"agents.{name}.{one}" for name in config.agents for one in ("model", "backend", "address")]
-        for key in sorted(fixed):
+        for key in sorted(fixed, key=lambda key: (key != "environment.name", key)):
             if now.get(key) != then.get(key):
                 raise UsageError(
                     f"{key} is {now.get(key)!r}, but {then.get(key)!r} in {self}, where weights and tasks "

@@ -51,7 +51,14 @@ from genenv.simulator.source import (
 )
 from genenv.training.branching import Origin, first_weights
 from genenv.training.loop import CoEvolution
-from genenv.training.resuming import check_length, for_training, possible, record, remember
+from genenv.training.resuming import (
+    check_length,
+    for_training,
+    possible,
+    record,
+    remember,
+    remember_files,
+)
 from genenv.training.rounds import Policies
 from genenv.training.warmup import SupervisedWarmup, warm_up
 
@@ -308,6 +315,7 @@ def start(
         remember(folder, file)
         settings = ("" if origin is None else origin.note()) + dump_toml(loop.config)
         RunFolder.create(path, settings, fill=None if origin is None else origin.fill)
+        _ = remember_files(folder, loop.config)
         _note_server(folder, loop.policies.backend)
         begun()
         loop.run(lambda _: _check_ours(folder, settings))
@@ -357,7 +365,13 @@ def go_on(
 
         def note_changes(last: int | None) -> None:
             _check_ours(folder, saved)
-            record(folder, final, since=0 if last is None else last + 1)
+            since, edited = 0 if last is None else last + 1, remember_files(folder, loop.config)
+            for key in edited:
+                reporter.note(
+                    f"note: what {key} names has changed since the run was started: rounds from {since} on "
+                    "use it as it is now"
+                )
+            record(folder, final, edited, since=since)
             remember(folder, file)
 
         _note_server(folder, loop.policies.backend)

@@ -4,13 +4,19 @@ A run has two files: `config.toml`, all settings with automatic values decided, 
 contents of its CONFIG at the start. A CONFIG that has not changed since requests nothing, whatever `--set`
 added at the start. Changes in it are requests, and so are values of `--set`. A request takes effect if it
 affects no result, and is otherwise refused by name.
+
+A third file, `files.json`, has a digest of each file of the user's own that the settings name, such as a
+reward function. A file that has changed is used as it is now; the run says so, also in `config.toml`.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from genenv.agent.policy import NamedAgentConfig
 from genenv.backends.settings import AUTOMATIC, WEIGHTS
@@ -27,8 +33,9 @@ from genenv.config.tables import apply_override, dump_tables, flat, read_tables,
 from genenv.environments import is_folder
 from genenv.errors import UsageError
 from genenv.files import write_whole
+from genenv.plugins import own_file
 from genenv.runs.folder import RunFolder
-from genenv.settings import walk, why_it_may_change
+from genenv.settings import is_own, walk, why_it_may_change
 from genenv.types import Json
 
 _FREE_OF_AGENTS = {key for key, field in walk(NamedAgentConfig) if why_it_may_change(field) is not None}
@@ -62,6 +69,53 @@ def remember(folder: RunFolder, config_path: Path | None) -> None:
     if config_path is None or (folder.config.exists() and config_path.resolve() == folder.config.resolve()):
         return
     write_whole(started(folder), dump_tables(read_tables(config_path)))
+
+
+FILES = "files.json"
+"""File in a run's folder: setting -> digest of the user's file or folder that it names."""
+
+
+def digests(config: RunConfig) -> dict[str, str]:
+    """Return a SHA-256 digest of every file or folder of the user's own that decides about results.
+
+    These are the files of user-defined functions and classes, of data and of the environment, by the setting
+    that names them. Weights and the modules that a file imports are not read.
+    """
+    found: dict[str, str] = {}
+    for key, value in by_key(config).items():
+        if isinstance(value, str) and (is_own(value) or key.startswith(_OF_TASKS)):
+            place = own_file(value) if is_own(value) else Path(value)
+            if place is not None and place.is_absolute() and place.exists():
+                found[key] = _digest(place)
+    return found
+
+
+_OF_TASKS = ("environment.", "shift.environment.", "simulator.file")
+
+
+def _digest(place: Path) -> str:
+    """Return the digest of a file, or of the names and contents of the files of a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(f"\0{path.relative_to(place)}\0".encode("utf-8", "surrogateescape"))
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def remember_files(folder: RunFolder, config: RunConfig) -> list[str]:
+    """Store the digests of the user's files, and return the settings whose file has changed since the last.
+
+    Args:
+        folder: the run.
+        config: its settings with absolute paths.
+    """
+    path, now = folder.path / FILES, digests(config)
+    before = cast(dict[str, str], json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    if now != before:
+        write_whole(path, json.dumps(now, indent=2) + "\n")
+    return sorted(key for key in now.keys() & before.keys() if now[key] != before[key])
 
 
 def continued(
@@ -209,23 +263,25 @@ def _without(config: RunConfig, lacked: Collection[str]) -> RunConfig:
     return config.model_copy(update={"policy": policy})
 
 
-def record(folder: RunFolder, change: Continued, *, since: int) -> None:
+def record(folder: RunFolder, change: Continued, edited: Sequence[str] = (), *, since: int) -> None:
     """Write the settings of a resumed run, preceded by comments that say what changed in which round.
 
     Args:
         folder: the run.
-        change: the changes; nothing is written if there are none.
+        change: the changes; nothing is written if there are none, and no file has changed.
+        edited: settings that name a file that has changed (`remember_files`).
         since: the first round that is trained with the new settings.
     """
     old = folder.config.read_text(encoding="utf-8").splitlines()
     notes = [line for line in old if line.startswith("#")]
     was, now = change.changes(), dump_toml(change.asked)
-    if not was:
+    changes = [
+        *(f"{key} = {toml_value(after)} (was {toml_value(before)})" for key, (before, after) in was.items()),
+        *(f"the contents of {key}" for key in edited if key not in was),
+    ]
+    if not changes:
         return
-    changes = ", ".join(
-        f"{key} = {toml_value(after)} (was {toml_value(before)})" for key, (before, after) in was.items()
-    )
-    notes.append(f"# from round {since} on: {changes}")
+    notes.append(f"# from round {since} on: {', '.join(changes)}")
     write_whole(folder.config, "\n".join([*notes, "", now]))
 
 

@@ -104,7 +104,11 @@ def test_a_sweep_is_compared_as_it_was_planned(sweep: Path, tmp_path: Path) -> N
     with (tmp_path / "page" / "curves.csv").open() as file:
         assert len(list(csv.reader(file))) == 1 + 9 * 3
     with (tmp_path / "page" / "contrasts.csv").open() as file:
-        assert len(list(csv.reader(file))) == 1 + len(found.contrasts)
+        contrasts = list(csv.DictReader(file))
+    assert len(contrasts) == len(found.contrasts)
+    for row, one in zip(contrasts, found.contrasts, strict=True):
+        assert float(row["difference"]) == one.difference.value
+        assert row["p"] == ("" if math.isnan(one.difference.p) else str(one.difference.p))
 
 
 @pytest.mark.long
@@ -232,7 +236,8 @@ def test_what_cannot_be_compared_is_one_sentence(sweep: Path, tmp_path: Path) ->
     assert "nothing is paired" in refused("compare", one, sweep / "grammar" / "seed-1")
     assert "are both of variant base" in refused("compare", one, one)
     assert "there is no run of variant 'rl'" in refused("compare", sweep, "--contrast", "rl:base")
-    assert "holds no run" in refused("compare", one, tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert "holds no run" in refused("compare", one, tmp_path / "empty")
     assert "does not exist" in refused("compare", tmp_path / "a.jsonl", "--contrast", "a:b")
     (tmp_path / "a.jsonl").touch()
     assert "are for runs" in refused("compare", tmp_path / "a.jsonl", "--contrast", "a:b")

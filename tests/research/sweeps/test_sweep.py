@@ -52,6 +52,30 @@ def test_a_sweep_plays_every_variant_with_every_seed_and_goes_on_where_it_stoppe
 
 
 @pytest.mark.long
+def test_a_variant_may_name_a_function_of_ones_own_and_one_that_a_variant_replaces_is_named(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "def half(rewards):\n    return [reward - 0.5 for reward in rewards]\n\n\n"
+        "def paid(successes, rollouts, rewards, config):\n    return successes / rollouts\n"
+    )
+    half, out = f"variation+agent.advantage={tmp_path}/mine.py:half", tmp_path / "sweep"
+    paid = ("--set", f"curriculum.env_reward={tmp_path}/mine.py:paid")
+    done = succeeds(*words(out, f"bandit,variation,{half}", 1), *paid, "--contrast", f"{half}:variation")
+    assert "3 of 3 runs are finished" in done.stdout
+    assert f"bandit sets curriculum.env_reward to 'learnability' instead of '{tmp_path}/mine.py:paid'" in (
+        done.stderr
+    )
+    assert "variation sets" not in done.stderr
+    (cell,) = [cell for cell in Grid.open(out).cells() if cell.variant == half]
+    assert load_config(cell.path / "config.toml").agent.advantage == f"{tmp_path}/mine.py:half"
+    assert cell.path.parent.parent == out, "a slash in its name makes no folder"
+    assert f"{half} against variation, " in succeeds("compare", out).stdout
+    of_one = succeeds("compare", cell.path.parent, out / "variation", "--contrast", f"{half}:variation")
+    assert f"{half} against variation, " in of_one.stdout, "the folder of a variant holds its runs"
+
+
+@pytest.mark.long
 def test_a_variant_of_many_settings_has_a_name_that_a_run_can_have(tmp_path: Path) -> None:
     settings = ("foretold_attempts=0", "p_hat_scope=batch", "env_reward=alpha", "alpha=0.4")
     long = "+".join(["variation", *(f"curriculum.{setting}" for setting in settings)])
@@ -136,7 +160,7 @@ def test_other_settings_in_a_sweeps_folder_are_refused(tmp_path: Path) -> None:
         (["--contrast", "base"], "is not of the form A:B"),
         (["--contrast", "base:random"], "'random', which is no variant of this sweep"),
         (["--set", "agent.lrr=1"], "did you mean 'agent.lr'"),
-        (["--variants", "rl+run.name=a/b"], "no folder can be called 'rl+run.name=a/b'"),
+        (["--variants", "rl+run.name=a b"], "no folder can be called 'rl+run.name=a b'"),
         (["--variants", "rl+agent.lr=0"], "agent.lr"),
         (["--from", "nowhere@0"], "nowhere is not a folder"),
     ],

@@ -2,7 +2,7 @@
 
 SWEEP/sweep.json             the variants, seeds and contrasts of the grid
 SWEEP/config.toml            the content of CONFIG with all overrides
-SWEEP/<variant>/seed-<n>/    a run
+SWEEP/<variant>/seed-<n>/    a run; in the folder's name : and / of the variant are %3A and %2F
 SWEEP/<variant>/seed-<n>.log the output of the run's process
 SWEEP/warm-up/seed-<n>/      only round 0, if all variants of a seed start from it
 """
@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -26,12 +27,15 @@ from genenv.errors import DataError, UsageError, first_problem
 from genenv.files import check_writable, write_whole
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.reader import read_last_round
+from genenv.settings import is_own
 from genenv.simulator.settings import check_simulator
 
 FILE = "sweep.json"
+_LONGEST = 200
+"""The most characters of a folder's name."""
 WARM_UP = "warm-up"
 """The folder of the shared warm-up runs."""
-_FOLDER = re.compile(r"[A-Za-z][A-Za-z0-9+=._-]{0,199}")
+_FOLDER = re.compile(r"[A-Za-z][A-Za-z0-9+=._:/-]{0,199}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ class Grid(_File, frozen=True):
         """Yield all cells, seed by seed, so that a stopped sweep has equally many seeds of each variant."""
         for seed in self.seeds:
             for variant in self.variants:
-                yield Cell(variant, seed, self.path / variant / f"seed-{seed}", self._origin(seed))
+                yield Cell(variant, seed, self.path / folder_of(variant) / f"seed-{seed}", self._origin(seed))
 
     def warm_ups(self) -> Iterator[Cell]:
         """Yield the cells to run before all others: the shared warm-up of each seed, if there is one."""
@@ -101,6 +105,19 @@ class Grid(_File, frozen=True):
             if keys:
                 named = ", ".join(keys)
                 yield f"{named} of {variant} have no effect: all variants share the warm-up of CONFIG"
+
+    def replaced_parts(self) -> Iterator[str]:
+        """Yield a sentence for each part of the user's own in CONFIG that a variant replaces by another."""
+        document = read_tables(self.config)
+        given = by_key(parse_config(document))
+        shared = {key: value for key, value in given.items() if isinstance(value, str) and is_own(value)}
+        for variant in self.variants:
+            own = by_key(parse_config(with_variant(document, variant)))
+            for key in sorted(key for key in shared if own.get(key) != shared[key]):
+                yield (
+                    f"{variant} sets {key} to {own.get(key)!r} instead of {shared[key]!r} in CONFIG; to keep "
+                    f"that, name the variant {variant}+{key}={shared[key]}"
+                )
 
     def _origin(self, seed: int) -> str | None:
         return f"{self.path / WARM_UP / f'seed-{seed}'}@0" if self.shared_warmup else self.origin
@@ -155,10 +172,10 @@ class Grid(_File, frozen=True):
         for override in overrides:
             apply_override(document, override)
         for variant in variants:
-            if not _FOLDER.fullmatch(variant):
+            if not _FOLDER.fullmatch(variant) or len(folder_of(variant)) > _LONGEST:
                 raise UsageError(
-                    f"no folder can be called {variant!r}; variants have letters, digits and + = . _ -, "
-                    "200 of them at most: settings that all share go into CONFIG or --set"
+                    f"no folder can be called {variant!r}; variants have letters, digits and + = . _ - : /, "
+                    f"{_LONGEST} of them at most: settings that all share go into CONFIG or --set"
                 )
             read = parse_config(with_variant(document, variant))  # as its runs will read it
             check_simulator(read.simulator)
@@ -209,6 +226,11 @@ class Grid(_File, frozen=True):
                 "contrasts": list(dict.fromkeys([*self.contrasts, *other.contrasts])),
             }
         )
+
+
+def folder_of(variant: str) -> str:
+    """Return the name of the folder of a variant's runs."""
+    return quote(variant, safe="+=")
 
 
 def rounds_done(cell: Cell) -> tuple[int, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -52,11 +53,24 @@ def write_page(comparison: Comparison, folder: Path, *, title: str) -> Path:
         ends=final_rows(comparison.variants),
     )
     write_whole(path, page)
-    write_csv(folder / "contrasts.csv", [COLUMNS, *rows(comparison)])
+    write_csv(folder / "contrasts.csv", _contrasts(comparison))
     write_csv(folder / "curves.csv", _curves(comparison))
     if comparison.recoveries:
         write_csv(folder / "shift.csv", recovery_rows(comparison.recoveries))
     return path
+
+
+def _contrasts(comparison: Comparison) -> Iterator[Sequence[object]]:
+    """Yield the contrasts as numbers: shares, not points; empty where there is none."""
+    yield (
+        *("budget", "amount", "variant", "against", "success", "success of against"),
+        *("difference", "low", "high", "p", "p (Holm)", "seeds", "verdict"),
+    )
+    for one in comparison.contrasts:
+        apart = one.difference
+        numbers = (one.amount, *one.means, apart.value, apart.low, apart.high, apart.p, one.adjusted)
+        amount, *values = ("" if math.isnan(number) else number for number in numbers)
+        yield (one.budget, amount, one.one, one.other, *values, apart.seeds, one.outcome())
 
 
 def _curves(comparison: Comparison) -> Iterator[Sequence[object]]:

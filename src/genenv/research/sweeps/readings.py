@@ -151,7 +151,7 @@ def _scores(evaluations: Iterable[Evaluation]) -> dict[str, float]:
 
 
 def read_all(paths: Iterable[Path]) -> tuple[list[MeasuredRun], list[tuple[str, str]], list[str]]:
-    """Read all runs in folders of runs and sweeps.
+    """Read all runs in folders of runs and sweeps. The folder of one variant of a sweep is read too.
 
     Returns:
         The runs; the contrasts that sweeps named beforehand; and a sentence for each run that is left out.
@@ -178,5 +178,6 @@ def read_all(paths: Iterable[Path]) -> tuple[list[MeasuredRun], list[tuple[str, 
                 left = "is left out: it was" if len(seeds) == 1 else "are left out: they were"
                 notes.append(f"{variant}, {named} {', '.join(map(str, seeds))} {left} not begun yet")
         else:
-            found.append(read_run(path))
+            inside = [] if RunFolder(path).pool.is_file() else sorted(path.glob("*/"))
+            found += [read_run(one) for one in inside if RunFolder(one).pool.is_file()] or [read_run(path)]
     return found, contrasts, notes

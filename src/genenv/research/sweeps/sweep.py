@@ -321,7 +321,7 @@ def sweep(  # noqa: PLR0913 - a command has the options it has
         def say(line: str) -> None:
             typer.echo(masked(inert(line)), err=True)
 
-        for line in grid.unused_warmups():
+        for line in (*grid.replaced_parts(), *grid.unused_warmups()):
             say(line)
         warm_up(grid, jobs=jobs, say=say)
         outcome = play(grid, jobs=jobs, say=say)
