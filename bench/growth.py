@@ -271,7 +271,7 @@ def measure_report(options: argparse.Namespace) -> None:
 
 
 def measure_summary(options: argparse.Namespace) -> None:
-    from genenv.runs.metrics import summarise
+    from genenv.runs.summary import summarise
 
     whole("summary", timed(lambda: summarise(options.run)))
 

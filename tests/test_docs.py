@@ -180,7 +180,7 @@ def test_every_command_line_in_the_docs_exists() -> None:
 
 
 @pytest.fixture(scope="module")
-def own_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def own_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The modules that the pages have readers save, which begin with their name."""
     folder = tmp_path_factory.mktemp("modules")
     for source in python_blocks(PAGES).values():
@@ -188,7 +188,7 @@ def own_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             (folder / named[1]).write_text(source, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
-        yield
+        yield folder
 
 
 def check_settings(command_line: str) -> None:
@@ -204,8 +204,8 @@ def check_settings(command_line: str) -> None:
     load(overrides)
 
 
-@pytest.mark.usefixtures("own_modules")
-def test_every_setting_in_the_docs_is_one() -> None:
+def test_every_setting_in_the_docs_is_one(own_modules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(own_modules)
     wrong = dict[str, str]()
     for where, command_line in all_commands("genenv"):
         if "--set" in command_line and command_line not in wrong:
@@ -359,14 +359,14 @@ def test_the_system_of_the_tutorial_is_learned(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("page", "module", "setting"),
+    ("page", "module", "part"),
     [
-        ("a-curriculum.md", "my_curriculum", 'seed_choice = "my_curriculum:MostFailed"'),
-        ("a-reward-and-a-loss.md", "my_loss", 'loss = "my_loss:truncated"'),
+        ("a-curriculum.md", "my_curriculum", "my_curriculum.py:MostFailed"),
+        ("a-reward-and-a-loss.md", "my_loss", "my_loss.py:truncated"),
     ],
 )
 def test_parts_of_ones_own_of_a_tutorial_take_part_in_a_run_that_goes_on(
-    page: str, module: str, setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: str, module: str, part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -376,7 +376,7 @@ def test_parts_of_ones_own_of_a_tutorial_take_part_in_a_run_that_goes_on(
     Path("mine.toml").write_text(settings, encoding="utf-8")
     quick = ("policy.backend=scripted", "run.rounds=1", "run.eval_tasks=4", "simulator.contexts=3")
     succeeds("train", "mine.toml", *(word for one in quick for word in ("--set", one)), "--out", "runs/mine")
-    assert setting in Path("runs/mine/config.toml").read_text(encoding="utf-8")
+    assert f'= "{tmp_path}/{part}"' in Path("runs/mine/config.toml").read_text(encoding="utf-8")
     succeeds("train", "--resume", "--out", "runs/mine", "--set", "run.rounds=2")
 
 

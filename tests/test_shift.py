@@ -17,8 +17,8 @@ from genenv.environments.programs.environment import Programs
 from genenv.environments.wrappers import SUFFIX, ShiftingEnvironment
 from genenv.errors import UsageError
 from genenv.runs.folder import RunFolder
-from genenv.runs.metrics import summarise
 from genenv.runs.store.store import PoolStore
+from genenv.runs.summary import summarise
 from genenv.training import opening
 from genenv.training.loop import CoEvolution
 from genenv.training.opening import build_players, open_environment

@@ -316,3 +316,12 @@ def test_groups_keep_the_order_in_which_they_come() -> None:
     groups = [{"k": "b"}, {"k": "a"}, {}, {"k": "b"}]
     figures = by_group(groups, "k", lambda at, label: rate("r", [float(i) for i in at if i < 2], group=label))
     assert [(f.group, f.items) for f in figures] == [("k=b", 1), ("k=a", 1)]
+
+
+def test_seeds_that_differ_by_exactly_the_same_have_the_p_of_the_sign_test() -> None:
+    """Two runs that need one round more each: all signs agree with the chance 1/2."""
+    for seeds in (2, 3, 10):
+        found = difference(np.full((seeds, 1), 4.0), np.full((seeds, 1), 3.0))
+        assert (found.value, found.low, found.high) == (1.0, 1.0, 1.0)
+        assert found.p == 0.5 ** (seeds - 1)
+    assert difference(np.ones((3, 4)), np.ones((3, 4))).p == 1.0

@@ -169,8 +169,14 @@ class _FromSource(SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
+_LOADED: dict[Path, tuple[bytes, ModuleType]] = {}
+"""The modules of files, with the source that they were loaded from."""
+
+
 def _module_of_file(file: str) -> ModuleType:
     """Load a Python file under a name that no other module has; it may import modules of its folder.
+
+    A file that has not changed is loaded once, so that its classes stay the same and it keeps its state.
 
     Raises:
         UsageError: there is no such file.
@@ -180,8 +186,12 @@ def _module_of_file(file: str) -> ModuleType:
     spec = spec_from_file_location(name, path, loader=_FromSource(name, str(path)))
     if not path.is_file() or spec is None or spec.loader is None:
         raise UsageError(f"there is no Python file {file}")
+    source = path.read_bytes()
+    if path in _LOADED and _LOADED[path][0] == source:
+        return _LOADED[path][1]
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     module = sys.modules[spec.name] = module_from_spec(spec)
     spec.loader.exec_module(module)
+    _LOADED[path] = source, module
     return module

@@ -132,8 +132,7 @@ def _changed(value: object, field: FieldInfo | None, change: Callable[[str], str
         return {key: _changed(one, None, change) for key, one in cast(Mapping[str, object], value).items()}
     if not isinstance(value, str) or field is None:
         return value
-    names = any(isinstance(one, AfterValidator) and isinstance(one.func, Names) for one in field.metadata)
-    return change(value) if is_place(field) or (names and is_own(value)) else value
+    return change(value) if is_place(field) or _IN_FILE.fullmatch(value) else value
 
 
 def _extra(field: FieldInfo) -> dict[str, JsonValue]:
@@ -142,6 +141,8 @@ def _extra(field: FieldInfo) -> dict[str, JsonValue]:
 
 
 _OWN = re.compile(r"(?:[A-Za-z_][\w.]*|[^:\n]*\.py):[A-Za-z_]\w*")
+_IN_FILE = re.compile(r"[^:\n]*\.py:[A-Za-z_]\w*")
+"""A user-defined function or class of a file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,7 +255,9 @@ class Difference:
     """Lower end of the 95% interval."""
     high: float
     p: float
-    """Two-sided p-value for the hypothesis of no difference. NaN with one seed, which has no variance."""
+    """Two-sided p-value for the hypothesis of no difference. NaN with one seed, which has no variance. If all
+    seeds differ by exactly the same, it is that of the sign test, 2^(1 - S): an estimated variance of 0 is no
+    certainty."""
     seeds: int
     spread: Spread | None
     """The variances of seeds and tasks. None with one seed."""
@@ -291,7 +293,8 @@ def difference(one: Scores, other: Scores) -> Difference:
     spread = Spread.of(apart_SN)
     error, freedom = math.sqrt(spread.variance(seeds)), spread.freedom(seeds)
     half = _quantile(freedom) * error
-    return Difference(value, value - half, value + half, p_value(value, error, freedom), seeds, spread)
+    p = 2.0 ** (1 - seeds) if value and not error else p_value(value, error, freedom)
+    return Difference(value, value - half, value + half, p, seeds, spread)
 
 
 def p_value(value: float, error: float, freedom: float) -> float:

@@ -356,6 +356,8 @@ class Scored:
     """In [0, 1]; 0 if the generation did not become a task."""
     rate: float | None = None
     """The task's success rate, measured or predicted. None if the generation did not become a task."""
+    mixed: bool | None = None
+    """Whether rollouts of one agent had mixed outcomes. None without rollouts."""
     prompt_ids: tuple[int, ...] | None = None
     """A simulator prompt that requests this success rate, for hindsight relabelling. None if the algorithm
     does not relabel."""

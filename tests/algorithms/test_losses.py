@@ -261,6 +261,7 @@ def test_a_part_of_ones_own_that_is_wrong_is_one_sentence_before_a_run_begins(
 )
 def test_a_name_that_is_neither_known_nor_a_module_is_refused_with_what_there_is(setting: str) -> None:
     with pytest.raises(
-        UsageError, match=rf"'{setting}' is \"nonsense\"; allowed: .* or module:name of your own"
+        UsageError,
+        match=rf"'{setting}' is \"nonsense\"; allowed: .* or module:name or FILE.py:name of your own",
     ):
         load_config(None, [f"{setting}=nonsense"])

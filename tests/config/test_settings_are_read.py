@@ -129,6 +129,25 @@ def test_only_reading_counts() -> None:
         ),
         (["curriculum.p_hat_scope=task", "curriculum.foretold_attempts=16.0"], []),
         (
+            ["simulator.per_seed=5"],
+            [
+                "simulator.train has no effect, as simulator.per_seed is 5: the tasks of a seed are written "
+                "once"
+            ],
+        ),
+        (["simulator.per_seed=5", "simulator.train=false"], []),
+        (
+            [
+                "curriculum.env_reward=variance",
+                "curriculum.p_hat_scope=task",
+                "curriculum.foretold_attempts=16.0",
+            ],
+            [
+                "curriculum.foretold_attempts has no effect on the reward of tasks with rollouts, as "
+                'curriculum.env_reward is "variance"'
+            ],
+        ),
+        (
             ["agents.a.algorithm=sft", "agents.b.train=false", "agents.a.clip_low=0.1"],
             ['agents.a.clip_low = 0.1 has no effect, as agents.a.algorithm is "sft"'],
         ),

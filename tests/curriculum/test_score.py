@@ -58,6 +58,59 @@ def test_a_batch_without_a_task_earns_zero(batch) -> None:
     assert (scored.p_hat, scored.env_reward) == (None, 0.0)
 
 
+def test_the_shuffled_control_takes_all_that_it_is_told_of_a_task_from_another_one(batch) -> None:
+    """Hindsight reads the rate, and a buffer of levels whether outcomes were mixed: both would tell."""
+    config = PAPER.model_copy(update={"p_hat_scope": "task", "env_reward": "learnability"})
+    batches = [batch("a", 8, [0, 8, 4, None], config), batch("b", 8, [2, 6, 7], config)]
+    told = [
+        [(one.reward, one.rate, one.mixed) for one in scored(batches, asked, random.Random(1))]
+        for asked in (config, config.model_copy(update={"shuffle_rewards": True}))
+    ]
+    right, shuffled = told
+    assert right[:4] == [(0.0, 0.0, False), (0.0, 1.0, False), (1.0, 0.5, True), (0.0, None, None)]
+    assert right[3] == shuffled[3], "what the gate rejected earns nothing in both"
+    assert sorted(map(str, right)) == sorted(map(str, shuffled))
+    assert right != shuffled
+
+
+def test_a_regret_of_which_one_half_is_missing_is_not_known(make) -> None:
+    """The strong agent's endpoint did not answer: not the task's fault, so it is not paid as the worst."""
+    config = PAPER.model_copy(
+        update={
+            "p_hat_scope": "task",
+            "band_filter": False,
+            "agents_reward": "regret",
+            "regret_agents": ("strong", "weak"),
+        }
+    )
+    tasks = [make.task("lost"), make.task("known")]
+    proposals = [make.proposal(f"g{i}", task) for i, task in enumerate(tasks)]
+    groups = [
+        replace(make.group(tasks[0], 0, 0, broken=4), agent="strong"),
+        replace(make.group(tasks[0], 2, 4), agent="weak"),
+        replace(make.group(tasks[1], 3, 4), agent="strong"),
+        replace(make.group(tasks[1], 1, 4), agent="weak"),
+    ]
+    found = score_batch(make.context(), proposals, groups, config)
+    assert [(one.generation.id, one.reward) for one in scored([found], config, random.Random(0))] == [
+        ("g1", 0.75)
+    ]
+    chosen = chosen_of([found], config)
+    assert [sample.generation.id for sample in chosen.samples] == ["g1"]
+
+
+def test_a_task_with_mixed_outcomes_of_one_of_two_agents_has_them(make) -> None:
+    config = PAPER.model_copy(update={"p_hat_scope": "task"})
+    for order in ((2, 0), (0, 2)):
+        task = make.task("t")
+        groups = [replace(make.group(task, k, 4), agent=name) for name, k in zip("ab", order, strict=True)]
+        found = score_batch(make.context(), [make.proposal("g", task)], groups, config)
+        assert [one.mixed for one in scored([found], config, random.Random(0))] == [True]
+    groups = [replace(make.group(task, k, 4), agent=name) for name, k in (("a", 4), ("b", 0))]
+    found = score_batch(make.context(), [make.proposal("g", task)], groups, config)
+    assert [one.mixed for one in scored([found], config, random.Random(0))] == [False]
+
+
 def test_attempts_that_broke_do_not_count(make) -> None:
     task = make.task("t")
     proposals = [make.proposal("g", task)]

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from genenv.cli.app import app
 from genenv.config.run import parse_config
 from genenv.environments import environment_names, load_environment
+from genenv.environments.base import HasParameters
 from genenv.evaluation.environment_check import BROKEN, GOOD, POOR, Finding, Pace, check_environment, verdict
 from genenv.progress import Silent
 
@@ -53,7 +54,8 @@ def test_the_environments_that_come_along_keep_their_promises(name: str) -> None
     config = parse_config({"environment": {"name": name}})
     env = load_environment(name)
     found = list(check_environment(env, config, n=3))
-    assert len(found) == (11 if getattr(env, "seats", ()) else 10)
+    more = bool(getattr(env, "seats", ())) + isinstance(env, HasParameters)
+    assert len(found) == 10 + more
     assert [one.what for one in found if one.state == BROKEN] == []
 
 
@@ -84,6 +86,7 @@ BREAKS = [
     (GRADES, "return Verdict(reward=1.0, success=True", "passes"),
     ('draft(random.Random(f"seed {i}")', "draft(random.Random()", "seeds() gives others"),
     ("draft(random.Random(i), 2030", "draft(random.Random(), 2030", "held_out() gives others"),
+    ("variation(self, seed, rng):", "variation(self, seed, rng):\n        return seed.spec", "0 of 10"),
     ('"answer": answer}', '"answer": answer, "r": random.random()}', "build makes another task"),
 ]
 

@@ -130,6 +130,15 @@ def test_a_branch_has_no_kl_term_without_the_reference_of_its_origin(tmp_path: P
             succeeds(*branch)
 
 
+def test_a_branch_s_simulator_has_no_kl_term_without_the_reference_of_its_origin(tmp_path: Path) -> None:
+    origin, kept = tmp_path / "origin", {"policy__tuning": "full", "run__rounds": 0}
+    succeeds(*words(origin, **kept, simulator__kl_coefficient=0.0))
+    kept["run__rounds"] = 1
+    branch = words(tmp_path / "branch", "--from", f"{origin}@0", **kept, simulator__kl_coefficient=0.1)
+    assert "keeps no reference for it; set simulator.kl_coefficient to 0" in refused(*branch)
+    succeeds(*words(tmp_path / "other", "--from", f"{origin}@0", **kept, simulator__kl_coefficient=0.0))
+
+
 @pytest.mark.long
 def test_a_folder_without_a_run_and_a_damaged_checkpoint_are_one_sentence(
     parent: Path, tmp_path: Path

@@ -16,11 +16,11 @@ import pytest
 
 import scripted_genenv
 from genenv.config.run import parse_config
-from genenv.runs.metrics import summarise
 from genenv.runs.store import codec
 from genenv.runs.store.database import Database
 from genenv.runs.store.records import BatchRate, RoundRecord
 from genenv.runs.store.store import PoolStore
+from genenv.runs.summary import summarise
 from genenv.types import Origin, Rejection, Task
 from genenv.viewer.frozen import write_report
 from training import test_loop as loops

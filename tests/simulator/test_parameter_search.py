@@ -72,16 +72,9 @@ class Toy:
         return contexts[0], asyncio.run(self.search.propose(self.env, contexts))
 
     def learn(
-        self,
-        written: list[tuple[str, float, int | None]],
-        *,
-        publish: bool = True,
-        and_by_another: int | None = None,
+        self, written: list[tuple[str, float, int | None]], *, publish: bool = True
     ) -> Mapping[str, float]:
-        """Learn from specs with their rewards and the successes of 8 rollouts, or `REJECTED`.
-
-        With the successes of another agent on the last one, that agent comes last.
-        """
+        """Learn from specs with their rewards and the successes of 8 rollouts, or `REJECTED`."""
         (context,) = self.contexts()
         made = [
             Generation(id=f"{context.id}-g{i}", context_id=context.id, text=text, finished=True)
@@ -101,9 +94,6 @@ class Toy:
             for one, (_, _, k) in zip(made, written, strict=True)
             if k is not REJECTED
         ]
-        if and_by_another is not None:
-            traces = (replace(self.toy.trace((1,), [(2,)]), success=i < and_by_another) for i in range(8))
-            groups.append(replace(groups[-1], agent="other", traces=tuple(traces)))
         batch = TaskBatch(
             context=context, proposals=tuple(refused), groups=tuple(groups), p_hat=None, env_reward=0
         )
@@ -116,7 +106,9 @@ class Toy:
             ],
             scored=[
                 Scored(generation=one, reward=reward)
-                for one, (_, reward, _) in zip(made, written, strict=True)
+                if k is REJECTED
+                else Scored(generation=one, reward=reward, rate=k / 8, mixed=0 < k < 8)
+                for one, (_, reward, k) in zip(made, written, strict=True)
             ],
             profile=Profile(),
             schemas=spec_schemas(self.env, [context]),
@@ -243,11 +235,26 @@ def test_accel_keeps_levels_with_mixed_outcomes_and_drops_them_later(toy):
     assert list(accel.search._learned.levels) == [spec(2, "s")]
 
 
-@pytest.mark.parametrize("order", [(2, 0), (0, 2)])
-def test_a_level_with_mixed_outcomes_of_one_of_two_agents_is_kept(toy, order):
-    accel = Toy(toy, "accel")
-    accel.learn([(spec(1, "i"), 0.9, order[0])], and_by_another=order[1])
-    assert list(accel.search._learned.levels) == [spec(1, "i")]
+def test_a_value_that_is_never_in_the_elite_keeps_a_finite_logarithm(toy, tmp_path):
+    cem = Toy(toy, "cem", search={"smoothing": 0.99})
+    for _ in range(200):  # 0.01^200 is 0
+        cem.learn([(spec(1, "i"), 0.9, 4)])
+    assert all(map(math.isfinite, (z for row in cem.search._learned.logits.values() for z in row)))
+    asyncio.run(cem.search.save(tmp_path))
+    asyncio.run(Toy(toy, "cem").search.load(tmp_path))
+
+
+@pytest.mark.parametrize("source", SEARCHING)
+def test_a_branch_of_a_run_with_another_search_starts_anew(toy, source, tmp_path):
+    """PLR and ACCEL keep the same buffer."""
+    for other in SEARCHING:
+        began = Toy(toy, other)
+        began.learn([(spec(1, "i"), 0.9, 4), (spec(2, "r"), 0.1, 1)])
+        asyncio.run(began.search.save(tmp_path / other))
+        mine = Toy(toy, source)
+        asyncio.run(mine.search.load(tmp_path / other))
+        goes_on = {source, other} <= {"plr", "accel"} or source == other
+        assert (mine.search._learned == (began if goes_on else Toy(toy, source)).search._learned) is True
 
 
 def test_accel_replays_the_best_levels_and_the_oldest(toy):
@@ -375,7 +382,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(source: str, tmp_path: Path)
     ]
     assert states[0].read_text() == states[1].read_text()
     part = {"plr": "levels", "accel": "levels", "sfl": "scored"}.get(source, "logits")
-    assert json.loads(states[0].read_text())[part]  # it did learn
+    assert json.loads(states[0].read_text())["state"][part]  # it did learn
 
 
 @pytest.mark.parametrize("source", SEARCHING)

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, Field
 
 from genenv.errors import UsageError
 from genenv.simulator.schema_sampling import sample_json
@@ -54,3 +55,27 @@ def test_choices_are_equally_likely() -> None:
 def test_a_part_that_is_not_understood_is_named() -> None:
     with pytest.raises(UsageError, match=r"cannot draw from this part of an environment's schema: \{'not': "):
         sample_json({"not": {"const": 1}}, random.Random(0))
+
+
+class Bounded(BaseModel):
+    between: float = Field(gt=0, lt=0.004)
+    step: float = Field(ge=-1, le=1, multiple_of=0.25)
+    tens: int = Field(gt=0, lt=100, multiple_of=10)
+    above: int = Field(gt=3, le=5)
+
+
+@given(st.integers(0, 10_000))
+def test_what_pydantic_writes_of_bounds_and_steps_holds(seed: int) -> None:
+    Bounded.model_validate(sample_json(Bounded.model_json_schema(), random.Random(seed)))
+
+
+def test_every_number_between_excluded_bounds_may_come() -> None:
+    rng = random.Random(0)
+    schema = {"type": "integer", "exclusiveMinimum": 3, "exclusiveMaximum": 7}
+    assert {sample_json(schema, rng) for _ in range(100)} == {4, 5, 6}
+    schema = {"type": "integer", "minimum": -20, "maximum": 25, "multipleOf": 10}
+    assert {sample_json(schema, rng) for _ in range(100)} == {-20, -10, 0, 10, 20}
+    with pytest.raises(UsageError, match="allows nothing"):
+        sample_json({"type": "integer", "exclusiveMinimum": 3, "exclusiveMaximum": 4}, rng)
+    with pytest.raises(UsageError, match="allows nothing"):
+        sample_json({"type": "number", "exclusiveMinimum": 3, "maximum": 3}, rng)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,9 +15,10 @@ import pytest
 from endpoints import Server, refused, said
 from genenv.environments.base import Environment
 from genenv.runs.store.store import PoolStore
+from genenv.simulator.policy import TaskSource
 from genenv.simulator.settings import SimulatorConfig
-from genenv.simulator.source import FileSource
-from genenv.types import Context, Origin, Proposal, RejectReason, Seed, Task
+from genenv.simulator.source import FileSource, FixedTaskSource
+from genenv.types import Context, Generation, Origin, Proposal, RejectReason, Seed, Task
 from typed import refused as sentence_of
 from typed import stopped_in_round_two, succeeds
 
@@ -130,6 +133,66 @@ def test_sources_that_are_not_whole_are_refused(
 ) -> None:
     named = {f"simulator__{name}": value for name, value in settings.items()}
     assert sentence in sentence_of(*words(tmp_path / "run", **named))
+
+
+class Numbered(TaskSource):
+    """Writes a number each time; its first requests are lost."""
+
+    def __init__(self, config: SimulatorConfig, *, lost: int = 0) -> None:
+        super().__init__(config, seed=0)
+        self.numbers, self.lost = itertools.count(1), lost
+
+    async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
+        texts = [next(self.numbers) for _ in contexts]
+        return [
+            Generation(id=one.id, context_id=one.id, text=str(n), finished=True)
+            if n > self.lost
+            else Generation(id=one.id, context_id=one.id, text="", finished=False)
+            for one, n in zip(contexts, texts, strict=True)
+        ]
+
+
+def contexts_of(number: int, *seeds: str) -> list[Context]:
+    return [
+        Context(
+            id=f"r{number:04d}-c{i:02d}",
+            round=number,
+            seed=Seed(id=name, environment="toy", skills=(), spec={}),
+            messages=(),
+        )
+        for i, name in enumerate(seeds)
+    ]
+
+
+def fixed(**given: int) -> FixedTaskSource:
+    config = SimulatorConfig(source="variation", per_seed=1, variations=1)
+    return FixedTaskSource(Numbered(config, **given), config, seed=0)
+
+
+def test_a_seed_that_comes_twice_in_a_round_has_its_spec_written_once_also_when_a_run_goes_on() -> None:
+    """Two agents are given their contexts independently."""
+    live, env = fixed(), cast(Environment, None)
+    first = contexts_of(1, "s", "s", "t")
+    written = asyncio.run(live.propose(env, first))
+    assert [one.text for one in written] == ["1", "1", "2"]
+    resumed = fixed()
+    resumed.recall(first, written)
+    later = contexts_of(2, "t", "s")
+    assert [[one.text for one in asyncio.run(source.propose(env, later))] for source in (live, resumed)] == [
+        ["2", "1"],
+        ["2", "1"],
+    ]
+
+
+def test_a_lost_request_is_made_again_and_is_not_a_spec_of_the_pool() -> None:
+    live, env = fixed(lost=1), cast(Environment, None)
+    first = contexts_of(1, "s", "t")
+    written = asyncio.run(live.propose(env, first))
+    assert [(one.text, one.finished) for one in written] == [("", False), ("2", True)]
+    resumed = fixed(lost=0)
+    resumed.recall(first, written)
+    assert [one.text for one in asyncio.run(live.propose(env, contexts_of(2, "s", "t")))] == ["3", "2"]
+    assert [one.text for one in asyncio.run(resumed.propose(env, contexts_of(2, "s", "t")))] == ["1", "2"]
 
 
 @pytest.mark.long

@@ -96,9 +96,12 @@ def test_the_agent_trains_on_every_rollout_but_those_that_only_score(
         return learns(self, number, groups, *rest)
 
     monkeypatch.setattr(Learner, "agent_learns", noted)
-    succeeds(*words(tmp_path, variant), "--out", tmp_path / "run")
+    again = ("curriculum.base_share=0.1", "curriculum.review_share=0.3", "curriculum.replay_share=0.3")
+    succeeds(*words(tmp_path, variant, *again), "--out", tmp_path / "run")
     marked = [scored_only(tmp_path / "run", number) for number in (1, 2, 3)]
     for number, own, given in zip((1, 2, 3), marked, trained, strict=True):
+        before = {name for earlier in marked[:number] for name in earlier}
+        assert not before & {group.task.lineage.generation_id for group in given}, "nor in later rounds"
         with PoolStore.open(tmp_path / "run" / "pool.db", create=False) as store:
             groups, metrics = store.groups(number), store.metrics(number)
         expected = [group.task.id for group in groups if group.task.lineage.generation_id not in own]
@@ -150,7 +153,7 @@ def test_a_killed_run_is_equal_to_one_that_was_not(variant: str, staleness: int,
         for name in ("whole", "run")
     ]
     assert states[0] == states[1]
-    assert json.loads(states[0])["logits" if variant == "paired" else "levels"]
+    assert json.loads(states[0])["state"]["logits" if variant == "paired" else "levels"]
 
 
 def test_the_viewer_says_that_a_rollout_only_scored_its_task(tmp_path: Path) -> None:

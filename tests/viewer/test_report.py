@@ -19,9 +19,10 @@ import pytest
 
 from genenv.errors import UsageError
 from genenv.runs.folder import RunFolder
-from genenv.runs.metrics import evaluation_metrics, summarise
+from genenv.runs.metrics import evaluation_metrics
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
+from genenv.runs.summary import summarise
 from genenv.types import (
     Context,
     Generation,

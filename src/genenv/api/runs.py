@@ -21,8 +21,8 @@ from genenv.evaluation.models import assistant, named_policy
 from genenv.progress import Reporter
 from genenv.rollout.driver import UNFINISHED
 from genenv.runs.folder import RunFolder
-from genenv.runs.metrics import summarise
 from genenv.runs.store.store import PoolStore
+from genenv.runs.summary import summarise
 from genenv.threads import run_with_own_loop
 from genenv.training import opening as training
 from genenv.training.branching import Origin as Branching

@@ -32,7 +32,7 @@ from genenv.config.tables import read_tables
 from genenv.errors import UsageError
 from genenv.progress import Reporter
 from genenv.runs.folder import RunFolder
-from genenv.runs.metrics import summarise
+from genenv.runs.summary import summarise
 from genenv.training import opening as training
 from genenv.training.branching import Origin
 

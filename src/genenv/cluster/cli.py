@@ -67,7 +67,9 @@ def launch(  # noqa: PLR0913 - a command has the options it has
     settings = None if config is None else dump_tables(read_tables(config))
     columns = {"COLUMNS": str(shutil.get_terminal_size().columns)}
     begin(f"connecting to the Ray cluster at {ray}")
-    go_on = f"genenv launch --ray {ray} --out {shlex.quote(str(out))} --resume"
+    resources = f"--servers {servers} --gpus-per-server {gpus_per_server} --cpus-per-server {cpus_per_server}"
+    resources += f" --trainer-gpus {trainer_gpus} --trainer-cpus {trainer_cpus}{' --vllm' if vllm else ''}"
+    go_on = f"genenv launch --resume --ray {ray} --out {shlex.quote(str(out))} {resources}"
     try:
         status = play(ray, plan, settings, columns, typer.echo, wait_s=wait)
     except KeyboardInterrupt as error:

@@ -22,6 +22,17 @@ def idle_settings(config: RunConfig) -> Iterator[str]:
     inherited = {"agent"} if config.agents else set[str]()  # by the agents, whose own sections are looked at
     yield from _in_section(config, "", but=inherited)
     simulator, curriculum = config.simulator, config.curriculum
+    if simulator.source == "model" and simulator.train and simulator.per_seed:
+        yield (
+            f"simulator.train has no effect, as simulator.per_seed is {simulator.per_seed}: the tasks of a "
+            "seed are written once"
+        )
+        return
+    if curriculum.env_reward == "variance" and curriculum.foretold_attempts:
+        yield (
+            "curriculum.foretold_attempts has no effect on the reward of tasks with rollouts, as "
+            'curriculum.env_reward is "variance"'
+        )
     if simulator.source != "model" or not simulator.train or simulator.algorithm not in SIMULATOR_ALGORITHMS:
         return
     reason = f"as simulator.algorithm is {json.dumps(simulator.algorithm)}"

@@ -208,6 +208,7 @@ VARIANTS: Mapping[str, Variant] = {
             "simulator": {**_SEARCH, "source": "table"},
             "curriculum": {
                 **_UNIFORM,
+                "band_filter": False,
                 "p_hat_scope": "task",
                 "agents_reward": "regret",
                 "regret_agents": ["antagonist", "protagonist"],

@@ -60,6 +60,17 @@ class Unit:
         """Whether there is a rollout or a prediction of the success rate."""
         return self.attempts > 0 or self.predicted_rate is not None
 
+    @property
+    def mixed(self) -> bool:
+        """Whether some rollouts of one agent succeeded and some did not."""
+        return any(0 < one.successes < one.attempts for one in self.by_agent.values() or (self,))
+
+    def is_measured(self, config: CurriculumConfig) -> bool:
+        """Return whether what the reward is of is known: the success rate, or the regret of two agents."""
+        if self.by_agent and config.agents_reward == "regret":
+            return self.regret(config) is not None
+        return self.is_known
+
     def reward(self, config: CurriculumConfig) -> float:
         """Return R_env in [0, 1]; 0 if the success rate is unknown."""
         if not self.is_known:
@@ -153,30 +164,41 @@ def score_batches(
 def scored(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.Random) -> list[Scored]:
     """Return every generation of a round with its individual reward, for algorithms that compare them.
 
-    Rejected generations have reward 0. Tasks with neither rollouts nor a prediction are left out.
+    Rejected generations have reward 0. Tasks with neither rollouts nor a prediction are left out. In the
+    shuffled-reward control a task has all of this from another one: reward, success rate, mixed outcomes.
 
     Args:
         batches: the tasks of a round with their rollouts.
         config: the reward, and whether a prediction counts.
-        rng: permutes the rewards in the shuffled-reward control.
+        rng: permutes the tasks in the shuffled-reward control.
     """
-    known = [unit for batch in batches for unit in tasks_of(batch, config) if unit.is_known]
-    paid = [unit.reward(config) for unit in handed_out(known, config, rng)]
-    rewards = {unit.generations[0].id: reward for unit, reward in zip(known, paid, strict=True)}
-    rates = {unit.generations[0].id: unit.rate(config) for unit in known}
-    rates |= {
-        unit.generations[0].id: own.rate(config)  # of the agent for whom the task was written
+    known = [
+        (batch.context.agent, unit)
         for batch in batches
         for unit in tasks_of(batch, config)
-        if (own := unit.by_agent.get(batch.context.agent)) is not None and own.is_known
-    }
+        if unit.is_measured(config)
+    ]
+    found: dict[str, Scored] = {}
+    paid = handed_out([unit for _, unit in known], config, rng)
+    for (agent, unit), other in zip(known, paid, strict=True):
+        own = other.by_agent.get(agent)  # of the agent for whom the task was written
+        rated = other if own is None or not own.is_known else own
+        (generation,) = unit.generations
+        found[generation.id] = Scored(
+            generation=generation,
+            reward=other.reward(config),
+            rate=rated.rate(config),
+            mixed=other.mixed if other.attempts else None,
+        )
     for batch in batches:
-        rewards |= {p.generation.id: 0.0 for p in batch.proposals if isinstance(p.outcome, Rejection)}
+        for proposal in batch.proposals:
+            if isinstance(proposal.outcome, Rejection):
+                found[proposal.generation.id] = Scored(generation=proposal.generation, reward=0.0)
     return [
-        Scored(generation=p.generation, reward=rewards[p.generation.id], rate=rates.get(p.generation.id))
+        found[proposal.generation.id]
         for batch in batches
-        for p in batch.proposals
-        if p.generation.id in rewards
+        for proposal in batch.proposals
+        if proposal.generation.id in found
     ]
 
 

@@ -73,7 +73,8 @@ class CurriculumConfig(Settings, frozen=True):
     """Compute reward and filter from a Beta posterior of the success rate; otherwise from the raw share of
     successes."""
     prior: tuple[PositiveCount, PositiveCount] = Field(default=(1.0, 1.0), strict=False)
-    """Pseudo-counts (successes, failures) of every Beta posterior."""
+    """Pseudo-counts (successes, failures) of every Beta posterior. With a predicted success rate the
+    prediction is the prior instead (`foretold_attempts`)."""
     rwr_lambda: float = Field(default=1.0, ge=0, le=1000)
     """The paper's lambda: how strongly rewards separate the weights of generations. 0: plain fine-tuning."""
     rwr_within: Literal["round", "context"] = "round"

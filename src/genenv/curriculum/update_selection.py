@@ -62,7 +62,7 @@ def select(batches: Sequence[TaskBatch], config: CurriculumConfig, rng: random.R
         rng: in the shuffled-reward control, decides whose filter, reward and novelty each unit receives.
     """
     units = [unit for batch in batches for unit in units_of(batch, config)]
-    known = [unit for unit in units if unit.is_known]
+    known = [unit for unit in units if unit.is_measured(config)]
     kept = [
         (unit, paid)
         for unit, paid in zip(known, handed_out(known, config, rng), strict=True)
@@ -138,9 +138,7 @@ def trained_groups(
         config: `agent_band` and the band.
         generations: the round's generations; tasks of those that are only scored are left out.
     """
-    scored = {one.id for one in generations if one.scored_only}
-    if scored:
-        groups = [group for group in groups if group.task.lineage.generation_id not in scored]
+    groups = not_only_scored(groups, generations)
     if not config.agent_band:
         return groups
     names = {task.id for task in new}
@@ -149,6 +147,12 @@ def trained_groups(
         return kept
     trained = {group.task.id for group in kept}
     return [group for group in groups if group.task.id in trained]
+
+
+def not_only_scored(groups: Sequence[Group], generations: Sequence[Generation]) -> Sequence[Group]:
+    """Return the groups without those of tasks that are only scored, on which no agent ever trains."""
+    scored = {one.id for one in generations if one.scored_only}
+    return [group for group in groups if group.task.lineage.generation_id not in scored] if scored else groups
 
 
 def _inside(group: Group, config: CurriculumConfig) -> bool:

@@ -19,7 +19,8 @@ from pydantic import ValidationError
 
 from genenv.backends.scripted import ScriptedSampler
 from genenv.config.run import RunConfig
-from genenv.environments.base import Environment, OutOfTurns, SeatedEpisode
+from genenv.environments.base import Environment, HasParameters, OutOfTurns, SeatedEpisode
+from genenv.environments.wrappers import ByParameters
 from genenv.errors import RolloutError, first_problem
 from genenv.gate.gate import Gate, base_task, written
 from genenv.progress import Reporter, Silent, staged
@@ -115,10 +116,12 @@ class Pace:
 
 
 _SEATS, _ENDS = "seats that code plays", "episodes that end"
+_VARIATIONS, _PARAMETERS = "variations that pass the gate", "random parameters that give tasks"
 _FIXES: Mapping[str, str] = {
     "base data, the same every time": "let seeds() yield the same seeds each time, each with its skills",
     "seeds that are tasks": "see the reason: build() or the gate refuses these seeds",
-    "variations that pass the gate": "see the reasons; let variation() change more of a seed, or add seeds",
+    _VARIATIONS: "see the reasons; let variation() change more of a seed, or add seeds",
+    _PARAMETERS: 'see the reasons; simulator.writes = "parameters" needs drawn() to give such specs',
     "solutions that pass the check": "mend check(), or the solution of the task that is named",
     "solutions that pass when they are played": "let episode() take the replies that check() takes; "
     "of tools, name a field that changes with time under results in bundle.toml: TOOL.FIELD",
@@ -169,17 +172,17 @@ def _findings(env: Environment, config: RunConfig, n: int, pace: Pace) -> Iterat
     tasks = [*base, *held_out[:n]]
     if not tasks:
         return
-    what = "variations that pass the gate"
-    proposals = _variations(env, gate, pace.through(what, chosen), seed)
-    valid = accepted(proposals)
-    yield Finding(
-        what=what,
-        state=GOOD if len(valid) > _FEW_VALID * len(proposals) else POOR,
-        seen=_share(len(valid), len(proposals))
-        + _reasons([p.outcome for p in proposals if isinstance(p.outcome, Rejection)])
-        + pace.note(what),
-    )
-    tasks += valid
+    gate.remember(base)
+    proposals = _variations(env, gate, pace.through(_VARIATIONS, chosen), seed)
+    yield _admitted(_VARIATIONS, proposals, pace, none=BROKEN)
+    tasks += accepted(proposals)
+    if isinstance(env, HasParameters):
+        by_parameters = cast(Environment, ByParameters(env))
+        gate = Gate(by_parameters, config.curriculum, seed=seed)
+        gate.protect(held_out)
+        gate.remember(base)
+        proposals = _variations(by_parameters, gate, pace.through(_PARAMETERS, chosen), seed)
+        yield _admitted(_PARAMETERS, proposals, pace, none=POOR)
     solved = [task for task in tasks if task.oracle]
     if solved:
         yield _all("solutions that pass the check", solved, lambda task: _passes(env, task), pace)
@@ -219,6 +222,18 @@ def _variations(env: Environment, gate: Gate, seeds: Iterable[Seed], seed: int) 
         context, spec = written(item, text, context_id=f"c{number}", generation_id=f"c{number}-g0")
         proposals += gate.admit([context], [spec])
     return proposals
+
+
+def _admitted(what: str, proposals: Sequence[Proposal], pace: Pace, *, none: str) -> Finding:
+    """Return how many proposals pass the gate; `none` is the state if not one does."""
+    valid = len(accepted(proposals))
+    return Finding(
+        what=what,
+        state=GOOD if valid > _FEW_VALID * len(proposals) else POOR if valid else none,
+        seen=_share(valid, len(proposals))
+        + _reasons([p.outcome for p in proposals if isinstance(p.outcome, Rejection)])
+        + pace.note(what),
+    )
 
 
 def _passes(env: Environment, task: Task) -> str:

@@ -61,6 +61,10 @@ class OutOfTime(RolloutError):
     """The environment took longer than a rollout allows it."""
 
 
+class _NoTimeLeft(Exception):
+    """The environment has used up its time."""
+
+
 class _Clock:
     """Ends an episode whose environment takes too long. The clock stops while the model samples.
 
@@ -89,10 +93,10 @@ class _Clock:
         """Stop the clock in this context.
 
         Raises:
-            TimeoutError: no time is left. An environment that never awaits gives the clock no chance to ring.
+            _NoTimeLeft: of the environment. One that never awaits gives the clock no chance to ring.
         """
         if self.stop() <= 0:
-            raise TimeoutError
+            raise _NoTimeLeft
         try:
             yield
         finally:
@@ -116,7 +120,7 @@ def not_counted() -> AbstractContextManager[None]:
     """Stop the clock of the current rollout, if there is one, while its environment waits for other rollouts.
 
     Raises:
-        TimeoutError: the environment has no time left; raised on entering the context.
+        _NoTimeLeft: the environment has used up its time; raised on entering the context.
     """
     clock = _CLOCK.get(None)
     return contextlib.nullcontext() if clock is None else clock.stopped()
@@ -268,7 +272,9 @@ async def play(begin: Callable[[], Episode], ask: Ask, *, timeout_s: float) -> S
                 return StopReason.MAX_TURNS
             finally:
                 clock.stop()
-    except TimeoutError as error:
+    except (TimeoutError, _NoTimeLeft) as error:
+        if isinstance(error, TimeoutError) and not clock.timeout.expired():  # of the environment's own code
+            raise
         raise OutOfTime(f"the environment took longer than {timeout_s:g} s") from error
     finally:
         _CLOCK.reset(before)

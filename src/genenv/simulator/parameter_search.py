@@ -17,14 +17,14 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from statistics import fmean
 from typing import ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 from genenv.algorithms.update import evenly, lr_scale
 from genenv.environments.base import Environment, HasEdits, Options, base_spec
@@ -93,6 +93,8 @@ class ParameterSearch(TaskSource, Generic[StateT]):
     """Base class: a subclass writes the specs of a round from its state, and `learn` changes the state."""
 
     name: ClassVar[str]
+    reads: ClassVar[Set[str]] = frozenset()
+    """Names of other searches whose state this one can go on with."""
 
     def __init__(self, state: StateT, config: SimulatorConfig, *, seed: int) -> None:
         super().__init__(config, seed=seed)
@@ -126,10 +128,11 @@ class ParameterSearch(TaskSource, Generic[StateT]):
     async def save(self, folder: Path) -> None:
         """Write the state into a folder."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / STATE, self._learned.model_dump_json())
+        named = {"source": self.name, "state": self._learned.model_dump(mode="json")}
+        write_whole(folder / STATE, json.dumps(named, allow_nan=False))
 
     async def load(self, folder: Path) -> None:
-        """Restore the state that `save` wrote. A branch of a run without this search starts it anew.
+        """Restore the state that `save` wrote. A branch of a run with another search starts this one anew.
 
         Raises:
             DataError: the state is damaged.
@@ -137,8 +140,13 @@ class ParameterSearch(TaskSource, Generic[StateT]):
         if not (path := folder / STATE).exists():
             return
         try:
-            self._learned = type(self._learned).model_validate_json(path.read_text(encoding="utf-8"))
-        except (ValidationError, UnicodeDecodeError) as error:
+            saved = cast(Json, json.loads(path.read_text(encoding="utf-8")))
+            if isinstance(saved, Mapping) and "source" in saved:  # earlier versions did not name the search
+                if saved["source"] not in {self.name, *self.reads}:
+                    return
+                saved = saved.get("state")
+            self._learned = type(self._learned).model_validate(saved)
+        except ValueError as error:  # of JSON, of UTF-8, or of Pydantic
             raise DataError(f"{path} is damaged: it is no state of simulator.source {self.name!r}") from error
         await self.publish()
 
@@ -300,6 +308,10 @@ class ParameterTable(_FromSoftmaxes[TableState]):
             state.second[row] = second.tolist()
 
 
+_LEAST_P = 1e-12
+"""The least probability of a value, so that its logarithm stays finite."""
+
+
 class CrossEntropy(_FromSoftmaxes[_Softmaxes]):
     """`cem`: the cross-entropy method (de Boer et al. 2005, A tutorial on the cross-entropy method).
 
@@ -332,7 +344,7 @@ class CrossEntropy(_FromSoftmaxes[_Softmaxes]):
         for row, counts_V in counts.items():
             old_V = np.exp(self._learned.row(made[row]))
             p_V = (1 - smoothing) * old_V + smoothing * counts_V / counts_V.sum()
-            self._learned.logits[row] = np.log(p_V).tolist()
+            self._learned.logits[row] = np.log(np.maximum(p_V, _LEAST_P)).tolist()
         return {"simulator/skipped_updates": 0.0}
 
 
@@ -383,19 +395,11 @@ class _Buffered(ParameterSearch[BufferT]):
 
         None instead: the gate rejected it. Tasks without a valid rollout are left out.
         """
-        mixed: dict[str | None, bool | None] = {}
-        for batch in feedback.batches:
-            for proposal in batch.proposals:
-                if isinstance(proposal.outcome, Rejection):
-                    mixed[proposal.generation.id] = None
-            for group in batch.groups:
-                if group.valid:  # of one agent of several
-                    name = group.task.lineage.generation_id
-                    mixed[name] = bool(mixed.get(name)) or 0 < group.successes < len(group.valid)
         found: dict[str, list[tuple[float, bool | None]]] = {}
         for one in feedback.scored:
-            if one.generation.id in mixed:
-                found.setdefault(one.generation.text, []).append((one.reward, mixed[one.generation.id]))
+            is_rejected = one.rate is None
+            if is_rejected or one.mixed is not None:
+                found.setdefault(one.generation.text, []).append((one.reward, one.mixed))
         return found
 
 
@@ -419,6 +423,7 @@ class ReplayedLevels(_Buffered[BufferState]):
     """
 
     name = "plr"
+    reads = frozenset({"accel"})
     edits: ClassVar[bool] = False
     """Whether an edit of each replayed level takes the next place of the round."""
 
@@ -481,6 +486,7 @@ class EditedLevels(ReplayedLevels):
     """
 
     name = "accel"
+    reads = frozenset({"plr"})
     edits = True
 
 

@@ -1,8 +1,8 @@
 """Draws random JSON values that are valid for a JSON schema, with uniform choices.
 
 Supported are the parts that schemas of specs use: `const`, `enum`, `anyOf`, `$ref`, objects, arrays and
-numbers with bounds, and strings with a regular expression. Alternatives are equally likely, and so are all
-lengths and numbers between their bounds.
+numbers with bounds and steps, and strings with a regular expression. Alternatives are equally likely, and so
+are all lengths and numbers between their bounds.
 """
 
 from __future__ import annotations
@@ -126,18 +126,36 @@ class _Sampler:
         return draw(f"[A-Za-z ]{{{least},{max(least, min(most, 100))}}}", self._rng)
 
     def _integer(self, schema: JsonObject) -> Json:
-        low, high = self._bounds(schema)
-        if math.ceil(low) > math.floor(high):
-            raise UsageError(_NOTHING.format(schema))
-        return self._rng.randint(math.ceil(low), math.floor(high))
+        return int(self._multiple(schema, cast(float, schema.get("multipleOf", 1))))
 
     def _number(self, schema: JsonObject) -> Json:
-        return round(self._rng.uniform(*self._bounds(schema)), 2)
+        if "multipleOf" in schema:
+            return self._multiple(schema, cast(float, schema["multipleOf"]))
+        low, high = self._bounds(schema)
+        excluded = (schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum"))
+        value = self._rng.uniform(low, high)
+        for found in (round(value, 2), value, (low + high) / 2):
+            if low <= found <= high and found not in excluded:
+                return found
+        raise UsageError(_NOTHING.format(schema))
+
+    def _multiple(self, schema: JsonObject, step: float) -> float:
+        """Return a random multiple of a step within the bounds."""
+        low, high = self._bounds(schema)
+        first, last = math.ceil(low / step), math.floor(high / step)
+        first += first * step == schema.get("exclusiveMinimum")
+        last -= last * step == schema.get("exclusiveMaximum")
+        if first > last:
+            raise UsageError(_NOTHING.format(schema))
+        return self._rng.randint(first, last) * step
 
     def _bounds(self, schema: JsonObject) -> tuple[float, float]:
-        most = cast("float | None", schema.get("maximum"))
+        """Return the closed interval of a number; an excluded end counts as inside."""
+        lowest = [cast(float, schema[key]) for key in ("minimum", "exclusiveMinimum") if key in schema]
+        highest = [cast(float, schema[key]) for key in ("maximum", "exclusiveMaximum") if key in schema]
+        most = min(highest) if highest else None
         usual = -_SPAN if most is None else 0.0 if most >= 0 else most - _SPAN
-        low = float(cast(float, schema.get("minimum", usual)))
+        low = float(max(lowest)) if lowest else usual
         high = low + 2 * _SPAN if most is None else float(most)
         if low > high:
             raise UsageError(_NOTHING.format(schema))

@@ -120,6 +120,8 @@ def given(context: Context, name: str, spec: Json, *, scored_only: bool = False)
 
 Spec = tuple[str, bool]
 """The text, and whether it is complete."""
+_LOST: Spec = ("", False)
+"""What is there of a spec whose request was not answered."""
 
 
 class FixedTaskSource(TaskSource):
@@ -143,14 +145,19 @@ class FixedTaskSource(TaskSource):
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Return `variations` different specs of each context's seed."""
         wanted = list(self._drawn(contexts))
-        new = [one for one in wanted if (one[0].seed.id, one[2]) not in self._written]
-        fresh = await self._source.propose(env, [replace(context, id=name) for context, name, _ in new])
+        new: dict[tuple[str, int], tuple[Context, str]] = {}
+        for context, name, which in wanted:
+            if (context.seed.id, which) not in self._written:
+                new.setdefault((context.seed.id, which), (context, name))
+        asked = [replace(context, id=name) for context, name in new.values()]
         found: dict[str, Generation] = {}
-        for (context, name, which), written in zip(new, fresh, strict=True):
+        for (slot, (context, name)), written in zip(
+            new.items(), await self._source.propose(env, asked), strict=True
+        ):
             found[name] = replace(
-                written, id=name, context_id=context.id, stream=self._stream(context, which)
+                written, id=name, context_id=context.id, stream=self._stream(context, slot[1])
             )
-            self._written[context.seed.id, which] = (written.text, written.finished)
+            self._keep(slot, (written.text, written.finished))
         return [found.get(name) or self._again(context, name, which) for context, name, which in wanted]
 
     def recall(self, contexts: Sequence[Context], generations: Iterable[Generation]) -> None:
@@ -163,7 +170,12 @@ class FixedTaskSource(TaskSource):
         texts = {one.id: (one.text, one.finished) for one in generations}
         for context, name, which in self._drawn(contexts):
             if name in texts:
-                self._written.setdefault((context.seed.id, which), texts[name])
+                self._keep((context.seed.id, which), texts[name])
+
+    def _keep(self, slot: tuple[str, int], spec: Spec) -> None:
+        """Keep the first spec of a slot. Nothing at all is what a lost request gives: it is asked again."""
+        if spec != _LOST:
+            self._written.setdefault(slot, spec)
 
     def _drawn(self, contexts: Sequence[Context]) -> Iterable[tuple[Context, str, int]]:
         """Yield the context, id and spec number of each generation; they depend only on run and context."""
@@ -174,7 +186,7 @@ class FixedTaskSource(TaskSource):
                 yield context, name, which
 
     def _again(self, context: Context, name: str, which: int) -> Generation:
-        text, finished = self._written[context.seed.id, which]
+        text, finished = self._written.get((context.seed.id, which), _LOST)
         stream = self._stream(context, which)
         return Generation(id=name, context_id=context.id, text=text, finished=finished, stream=stream)
 

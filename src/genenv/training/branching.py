@@ -107,6 +107,16 @@ class Origin:
                 )
         if config.simulator.source == "model" and not self._has_simulator():
             raise UsageError(f"{self} has no simulator's weights to go on with; set simulator.source")
+        if (
+            config.simulator.source == "model"
+            and config.simulator.kl_coefficient
+            and self.config.policy.tuning != "lora"
+            and not self.config.simulator.kl_coefficient
+        ):
+            raise UsageError(
+                f"simulator.kl_coefficient is {config.simulator.kl_coefficient:g}, but {self} was trained "
+                "without a KL term and keeps no reference for it; set simulator.kl_coefficient to 0"
+            )
 
     def fill(self, folder: RunFolder, config_toml: str) -> None:
         """Copy the store and the checkpoint into the folder of a branch, and write its settings."""

@@ -23,7 +23,13 @@ from genenv.curriculum.predictors import Probe
 from genenv.curriculum.scoring import score_batches, scored
 from genenv.curriculum.simulator_rewards import in_round
 from genenv.curriculum.task_choice import Choice, Predicted, joined
-from genenv.curriculum.update_selection import Selection, curriculum_metrics, select, trained_groups
+from genenv.curriculum.update_selection import (
+    Selection,
+    curriculum_metrics,
+    not_only_scored,
+    select,
+    trained_groups,
+)
 from genenv.environments.base import Environment
 from genenv.progress import Reporter
 from genenv.runs.metrics import Stages, by_agent, named_by_agent, rollout_metrics
@@ -251,9 +257,11 @@ class Producer:
         wanted = in_round(config.curriculum, number, config.run.rounds)
         batches = score_batches(contexts, proposals, leading(groups), wanted)
         selection = select(batches, wanted, generator(pool.seed, "shuffled", number))
-        replayed, profile = pool.replayed(number, groups, tasks), pool.profile
+        repeatable = not_only_scored(groups, generations)
+        replayed, profile = pool.replayed(number, repeatable, tasks), pool.profile
         probed = {} if predicted is None else predicted.metrics(candidates, [group.task for group in groups])
-        probed |= pool.observe(number, groups, {task.id for task in new}, predicted)
+        names = {task.id for task in new}
+        probed |= pool.observe(number, groups, names, predicted, repeatable=repeatable)
         counted = self.policies.of_task(entered)
         sampler, elsewhere = self.policies.agent.sampler, simulator.tokens_sampled_elsewhere()
         return Produced(

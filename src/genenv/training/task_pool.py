@@ -136,7 +136,13 @@ class TaskPool:
         }
 
     def observe(
-        self, number: int, groups: Sequence[Group], new: Container[str], predicted: Predicted | None = None
+        self,
+        number: int,
+        groups: Sequence[Group],
+        new: Container[str],
+        predicted: Predicted | None = None,
+        *,
+        repeatable: Sequence[Group] | None = None,
     ) -> Mapping[str, float]:
         """Update the state with the rollouts of a round.
 
@@ -145,6 +151,7 @@ class TaskPool:
             groups: all rollouts.
             new: ids of the round's new tasks.
             predicted: predictions made before the rollouts.
+            repeatable: rollouts of tasks that later rounds may repeat; None: all.
 
         Returns:
             Metrics of the predictions' error.
@@ -153,7 +160,8 @@ class TaskPool:
         self.stats.observe(counted)
         for name, stats in self.own_stats.items():
             stats.observe([group for group in groups if group.agent == name])
-        self.replay.observe(number, counted, of_all_seats=groups)
+        again = groups if repeatable is None else repeatable
+        self.replay.observe(number, leading(again), of_all_seats=again)
         if isinstance(self.chooser, Controller):
             self.chooser.alpha = self._in_round(number).alpha
         if self.chooser is not None:

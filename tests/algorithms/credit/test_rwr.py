@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from genenv.algorithms.datum import Objective, UpdateBatch
 from genenv.algorithms.reward_weighting import rwr_credit, simulator_credit
 from genenv.algorithms.settings import SimulatorLearningConfig
+from genenv.config.run import load_config
+from genenv.errors import UsageError
 from lessons import SEQUENCES, samples
 
 SCHEMAS = {"c0": {"type": "boolean"}, "c2": {"type": "string"}}
@@ -68,5 +70,5 @@ def test_the_settings_become_the_objective_and_the_cap():
 
 def test_reward_weighted_regression_is_what_the_settings_name():
     assert simulator_credit(SimulatorLearningConfig()) is rwr_credit
-    with pytest.raises(ValueError, match=r"unknown algorithm 'none'; known: .*rwr"):
-        SimulatorLearningConfig(algorithm="none")
+    with pytest.raises(UsageError, match=r'\'simulator.algorithm\' is "none"; allowed: "rwr" or'):
+        load_config(None, ["simulator.algorithm=none"])

@@ -18,6 +18,7 @@ from typing import Any, cast
 os.environ.setdefault("TINKER_TELEMETRY", "0")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+from genenv.agent.policy import AgentConfig
 from genenv.algorithms.datum import Datum, Objective
 from genenv.algorithms.settings import OptimizerConfig
 from genenv.algorithms.update import TrustRegion
@@ -36,10 +37,11 @@ PROMPT = (3, 4, 5)
 HERE = {"dtype": "float32", "device": "cpu", "threads": 1, "packed_weights": False, "compiled": False}
 
 
-def opened(url: str, *, timeout_s: float = 60.0, **settings: Any) -> Opened:
+def opened(url: str, *, timeout_s: float = 60.0, entropy: float = 0.0, **settings: Any) -> Opened:
     server = TinkerConfig(address=url, timeout_s=timeout_s)
     config = PolicyConfig(backend="tinker", model="tiny", tinker=server, **settings)
-    return open_backend(config, ROLES, cast(Any, None), seed=1)
+    agent = Role(name="agent", optimizer=AgentConfig(entropy_coefficient=entropy), reference=True)
+    return open_backend(config, [agent] if entropy else ROLES, cast(Any, None), seed=1)
 
 
 def trainer(found: Opened, role: str = "agent") -> TinkerTrainer:

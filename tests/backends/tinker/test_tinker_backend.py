@@ -130,6 +130,7 @@ def test_rounding_is_not_taken_for_another_loss(client: Any, tmp_path: Path) -> 
     [
         ({"tuning": "full"}, "trains adapters"),
         ({"lora_targets": "q_proj"}, "adapts all linear layers"),
+        ({"entropy": 0.001}, "no entropy to learn from: set agent.entropy_coefficient to 0"),
         ({"simulator_model": "smollm2-135m"}, "has no model 'smollm2-135m', but tiny; set"),
     ],
 )

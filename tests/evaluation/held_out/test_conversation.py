@@ -89,6 +89,14 @@ def test_an_environment_that_takes_too_long_fails_the_item(awaits: bool) -> None
         play(Recited(Reply(text="a"), Reply(text="b")), episode(slow), limits)
 
 
+def test_a_timeout_that_the_environments_own_code_raises_is_no_limit_of_the_rollout() -> None:
+    async def connecting(ask: Any) -> None:
+        raise TimeoutError("connection to the database timed out")
+
+    with pytest.raises(TimeoutError, match="connection to the database timed out"):
+        play(Recited(), episode(connecting))
+
+
 @pytest.mark.long
 def test_the_time_of_the_model_is_not_the_environments() -> None:
     limits = Limits(max_new_tokens=10, context_tokens=100, timeout_s=0.3)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from genenv.config.run import RunConfig
+from genenv.config.run import RunConfig, parse_config
+from genenv.config.variants import with_variant
 from genenv.errors import UsageError
 from genenv.research.sweeps.compare import (
     AT_THE_END,
@@ -22,11 +23,13 @@ from genenv.research.sweeps.compare import (
     Comparison,
     by_metric,
     compare,
+    compare_runs,
     costs,
     findings,
     paired,
 )
-from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, Measurement, read_run
+from genenv.research.sweeps.page import final_rows
+from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, Measurement, _counted_agents, read_run
 from genenv.statistics import difference
 from typed import refused, succeeds
 
@@ -243,3 +246,52 @@ def test_what_cannot_be_compared_is_one_sentence(sweep: Path, tmp_path: Path) ->
     assert "are for runs" in refused("compare", tmp_path / "a.jsonl", "--contrast", "a:b")
     with pytest.raises(UsageError, match="holds no run"):
         read_run(tmp_path)
+
+
+def run_of(variant: str, seed: int, rounds: int, done: int, **settings: object) -> MeasuredRun:
+    """A run whose metric is its round, of which `done` rounds of `rounds` are committed."""
+    config = parse_config({"run": {"rounds": rounds}, "environment": {"name": "programs", **settings}})
+    results = [measured(number, 10.0 * number, number / 20, 0) for number in range(done + 1)]
+    metrics = {number: {"agent/kl": number + 0.01 * seed} for number in range(done + 1)}
+    return MeasuredRun(Path(variant) / str(seed), variant, seed, config, results, metrics)
+
+
+def test_a_metric_of_an_unfinished_run_is_compared_in_the_rounds_that_both_have() -> None:
+    runs = [run_of(name, seed, 20, done) for seed in (0, 1) for name, done in (("a", 20), ("b", 6))]
+    (row,) = by_metric(compare_runs(runs), ["agent/kl"], last=5)
+    assert row.means == pytest.approx((4.005, 4.005))  # rounds 2 to 6 of both
+    (row,) = by_metric(compare_runs(runs), ["agent/kl"], last=99)
+    assert row.means == pytest.approx((3.505, 3.505))  # round 0 is the warm-up
+    assert final_rows({"a": runs[::2], "b": runs[1::2]}) == [("a", 0.5, "0.500 to 0.500", [0.5, 0.5])]
+
+
+def test_variants_with_other_settings_of_the_environment_are_said_to_have_other_tasks() -> None:
+    runs = [run_of(n, seed, 2, 2, renamed=n == "b") for seed in (0, 1) for n in ("a", "b")]
+    notes = [note for note in compare_runs(runs).notes if "environment.renamed" in note]
+    assert len(notes) == 1
+    assert notes[0].startswith("b and a differ in environment.renamed: ")
+    same = [run_of(n, seed, 2, 2) for seed in (0, 1) for n in ("a", "b")]
+    assert not [note for note in compare_runs(same).notes if "differ in" in note]
+
+
+def test_a_level_that_runs_begin_at_is_not_one_that_they_never_reached() -> None:
+    def ends(variant: str, seed: int, *solved: float) -> MeasuredRun:
+        results = [measured(number, 10.0 * number, value) for number, value in enumerate(solved)]
+        config = parse_config({"run": {"rounds": 2}})
+        return MeasuredRun(Path(variant), variant, seed, config, results, {n: {} for n in range(3)})
+
+    runs = [ends(n, s, *values) for s in (0, 1) for n, values in (("a", (1, 1, 1)), ("b", (0, 0, 1)))]
+    (found,) = compare_runs(runs, [("a", "b")]).sample_efficiency
+    assert (found.missing, found.begun) == ((0, 0), (2, 0))
+    said = next(one for one in findings(compare_runs(runs, [("a", "b")])) if one.startswith("Attempts"))
+    assert "a began there in 2 of 2 seeds" in said
+
+
+def test_with_seats_the_leading_agent_counts_and_with_a_regret_the_weak_one() -> None:
+    seats = {"asker": "one", "answerer": "two"}
+    agents = {"one": {}, "two": {}}
+    played = parse_config({"environment": {"name": "guess_who", "seats": seats}, "agents": agents})
+    assert set(_counted_agents(played)) == {"one"}
+    paired = parse_config(with_variant({}, "paired"))
+    assert set(_counted_agents(paired)) == {"protagonist"}
+    assert set(_counted_agents(parse_config({"agents": agents}))) == {"one", "two"}

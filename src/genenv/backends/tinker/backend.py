@@ -165,6 +165,11 @@ def _check(config: PolicyConfig, roles: Sequence[Role]) -> None:
     if config.lora_targets not in ALL_LAYERS:
         raise UsageError('a Tinker server adapts all linear layers: set policy.lora_targets to "auto"')
     for role in roles:
+        if getattr(role.optimizer, "entropy_coefficient", 0):
+            section = role.name if role.name in ("agent", "simulator") else f"agents.{role.name}"
+            raise UsageError(
+                f"a Tinker server gives no entropy to learn from: set {section}.entropy_coefficient to 0"
+            )
         if getattr(getattr(role.optimizer, "warmup", None), "kept_moments", "none") == "second":
             raise UsageError(
                 "a Tinker server keeps all moments of its optimizer or none: set "

@@ -47,8 +47,8 @@ class ControlConfig(Settings, frozen=True):
 
     system: str = Field(default="pendulum", min_length=1)
     """`pendulum`, `cartpole`, `mountain_car` or `arm`; `maze`, which is none of mechanics; by MuJoCo
-    `inverted_pendulum` or `inverted_double_pendulum`; or a class of your own, `module:Class` (`System`,
-    `GymnasiumSystem`)."""
+    `inverted_pendulum` or `inverted_double_pendulum`; or a class of your own, `module:Class` or
+    `FILE.py:Class` (`System`, `GymnasiumSystem`)."""
     values: dict[str, list[Annotated[float, Field(ge=-1e6, le=1e6)]]] = Field(default_factory=dict)
     """Values that a simulator may set, by parameter, easiest first, where they differ from the system's:
     `{lift = [1.6, 0.4, 0.2]}`. Base tasks and held-out tasks are drawn uniformly from the same values, but

@@ -14,6 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from genenv.config.resolved import by_key
+from genenv.config.run import RunConfig
 from genenv.environments import shown_name
 from genenv.errors import UsageError
 from genenv.research.sweeps.readings import BUDGETS, OUTCOMES, MeasuredRun, Pair, read_all
@@ -36,6 +38,7 @@ from genenv.statistics import (
     ratio,
     with_holm,
 )
+from genenv.types import Json
 
 AT_THE_END = "the end"
 
@@ -73,6 +76,8 @@ class SampleEfficiency:
     """
     missing: tuple[int, int]
     """The numbers of seeds in which `one`, and `other`, never reached the level."""
+    begun: tuple[int, int]
+    """The numbers of seeds in which `one`, and `other`, began at it, before any rollout."""
     seeds: int
 
 
@@ -154,6 +159,7 @@ def compare_runs(
     if not found:
         raise UsageError("no two of these runs have the same seed (run.seed): nothing is paired")
     notes += _unpaired(variants, pairs)
+    notes += _other_tasks(variants, pairs)
     notes += _unfinished(readings)
     notes += _read_between(readings)
     notes += _spent_less(readings, at or {})
@@ -226,7 +232,8 @@ def _reached(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str
     both = [(a, b) for a, b in took if a and b]
     value = ratio([a for a, _ in both], [b for _, b in both]) if len(both) > 1 else None
     missing = sum(a is None for a, _ in took), sum(b is None for _, b in took)
-    return SampleEfficiency(*pair, level, value, missing, len(runs))
+    begun = sum(a == 0 for a, _ in took), sum(b == 0 for _, b in took)
+    return SampleEfficiency(*pair, level, value, missing, begun, len(runs))
 
 
 def _by_variant(readings: Sequence[MeasuredRun]) -> dict[str, list[MeasuredRun]]:
@@ -284,6 +291,31 @@ def _unpaired(variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tup
                 f"{pair[0]} and {pair[1]}: seeds {', '.join(map(str, alone))} have a run of one of them only"
             )
     return notes
+
+
+def _other_tasks(
+    variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Return a sentence for each pair whose held-out tasks may differ though their ids are the same."""
+    notes: list[str] = []
+    for pair in pairs:
+        one, other = (_environment(variants[name][0].config) for name in pair)
+        if differing := sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key)):
+            notes.append(
+                f"{pair[0]} and {pair[1]} differ in {', '.join(differing)}: if held-out tasks of one id are "
+                "other tasks with that, the difference is one of tasks too"
+            )
+    return notes
+
+
+def _environment(config: RunConfig) -> dict[str, Json]:
+    """Return the settings of the environment by dotted key, without its name and who plays its seats."""
+    settings = by_key(config).items()
+    return {
+        key: value
+        for key, value in settings
+        if key.startswith("environment.") and not key.startswith(("environment.name", "environment.seats"))
+    }
 
 
 def _unfinished(readings: Sequence[MeasuredRun]) -> list[str]:
@@ -399,8 +431,9 @@ _WIDEST_RATIO = 100.0
 def _reached_text(one: SampleEfficiency) -> str:
     start = f"Attempts of {one.one} to {one.level:z.1%}, where {one.other} ends"
     missing = [
-        f"{name} never came there in {count} of {counted(one.seeds, 'seed')}"
-        for name, count in zip((one.one, one.other), one.missing, strict=True)
+        f"{name} {what} in {count} of {counted(one.seeds, 'seed')}"
+        for what, counts in (("never came there", one.missing), ("began there", one.begun))
+        for name, count in zip((one.one, one.other), counts, strict=True)
         if count
     ]
     left_out = f"; {', '.join(missing)}, which are left out" if missing else ""
@@ -430,7 +463,8 @@ def by_metric(comparison: Comparison, names: Sequence[str], *, last: int) -> lis
     Args:
         comparison: the comparison of runs.
         names: the names of the metrics.
-        last: the number of last rounds to average for a run's value; rounds without the metric do not count.
+        last: the number of last rounds to average for a run's value; rounds without the metric, and round 0,
+            do not count. If one run of a pair is unfinished, both are read up to where it is.
 
     Raises:
         UsageError: no paired runs have a metric of this name.
@@ -458,7 +492,7 @@ def metric_rows(contrasts: Sequence[MetricContrast]) -> Iterator[tuple[str, ...]
 def _metric_contrast(
     variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str], name: str, last: int
 ) -> MetricContrast | None:
-    both = [[_value(run, name, last) for run in runs] for runs in paired(variants, pair)]
+    both = [[_value(run, name, last, _end(runs)) for run in runs] for runs in paired(variants, pair)]
     known = np.array([values for values in both if not any(map(math.isnan, values))], dtype=np.float64)
     if not known.size:
         return None
@@ -467,8 +501,14 @@ def _metric_contrast(
     return MetricContrast(*pair, apart, apart.p, name, (float(one_S1.mean()), float(other_S1.mean())))
 
 
-def _value(run: MeasuredRun, name: str, last: int) -> float:
-    rounds = sorted(run.metrics)[-last:]
+def _end(runs: Pair) -> float:
+    """Return the round up to which both runs of a pair are read: the last one if both are finished."""
+    finished = all(run.finished for run in runs)
+    return math.inf if finished else min(max(run.metrics) for run in runs)
+
+
+def _value(run: MeasuredRun, name: str, last: int, end: float) -> float:
+    rounds = [number for number in sorted(run.metrics) if 0 < number <= end][-last:]
     values = [run.metrics[number][name] for number in rounds if name in run.metrics[number]]
     return fmean(values) if values else math.nan
 

@@ -108,10 +108,15 @@ def learning_curves(variants: Runs, budget: str, note: str) -> JsonObject | None
 
 
 def final_rows(variants: Runs) -> list[tuple[str, float, str, list[float]]]:
-    """Return held-out success at the end: variant, mean, 95% interval, and the value of each seed."""
+    """Return held-out success at the end: variant, mean, 95% interval, and the value of each seed.
+
+    Only finished runs count; a variant without any is left out.
+    """
     found = list[tuple[str, float, str, list[float]]]()
     for name, runs in variants.items():
-        ends = [run.measured[-1].mean for run in runs]
+        ends = [run.measured[-1].mean for run in runs if run.finished]
+        if not ends:
+            continue
         mean, low, high = mean_interval(ends)
         found.append((name, mean, f"{low:.3f} to {high:.3f}" if len(ends) > 1 else "–", ends))
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -128,8 +128,9 @@ def read_run(path: Path, variant: str | None = None) -> MeasuredRun:
     if not taken:
         raise UsageError(f"{path} has measured no held-out tasks; set run.eval_every and play it again")
     measured, spent = list[Measurement](), dict.fromkeys(BUDGETS, 0.0)
+    whose = _counted_agents(config)
     for number, values in metrics.items():
-        found = taken.get(number, ())
+        found = [one for one in taken.get(number, ()) if one.agent in whose]
         if "agent/eval_at_shift" in values:  # measured twice: before and after the round
             measured.append(Measurement(number - 1, dict(spent), _scores(found[: len(found) // 2])))
         for budget, names in BUDGETS.items():
@@ -139,6 +140,21 @@ def read_run(path: Path, variant: str | None = None) -> MeasuredRun:
     return MeasuredRun(
         path, variant or config.variant or config.preset, config.run.seed, config, measured, metrics
     )
+
+
+def _counted_agents(config: RunConfig) -> Container[str]:
+    """Return the agents whose results are a run's held-out success.
+
+    With seats it is the leading one, as in `agent/eval_success`; with a regret the weak one if it is trained
+    (PAIRED's protagonist); else all.
+    """
+    agents, curriculum = config.population, config.curriculum
+    if seated := list(config.seated.values()):
+        return {seated[0]}
+    if agents_of_regret := curriculum.regret_agents if curriculum.agents_reward == "regret" else ():
+        weak = agents_of_regret[1]
+        return {weak} if agents[weak].train else agents
+    return agents
 
 
 def _scores(evaluations: Iterable[Evaluation]) -> dict[str, float]:

@@ -45,6 +45,10 @@ _NOT_COMPARED = ("n", "timings", "committed_at")
 """Columns that are not compared: wall-clock values, and the order of insertion."""
 
 
+_ONLY_SCORED = "generation_id IN (SELECT id FROM generations WHERE scored_only)"
+"""Condition of a task whose rollouts only score it (`Generation.scored_only`)."""
+
+
 def read_run_id(path: Path) -> str:
     """Return the id of the run that a store belongs to, without checking the file.
 
@@ -241,22 +245,29 @@ class StoreReader:
     def last_seen(self, *, since: int = 0) -> Mapping[str, int]:
         """Return, by task id, the last round in which it was rolled out or its demonstration trained on.
 
+        Tasks that are only scored are left out, as no agent trains on them.
+
         Args:
             since: the first round that counts.
         """
-        sql = """SELECT task_id, max(round) FROM (
-                     SELECT task_id, round FROM groups UNION ALL SELECT task_id, round FROM reminders
-                 ) WHERE round >= ? GROUP BY task_id"""
+        sql = f"""SELECT task_id, max(round) FROM (
+                      SELECT task_id, round FROM groups UNION ALL SELECT task_id, round FROM reminders
+                  ) WHERE round >= ? AND task_id NOT IN (
+                      SELECT id FROM tasks WHERE {_ONLY_SCORED}
+                  ) GROUP BY task_id"""  # noqa: S608 - a constant
         return {row[0]: row[1] for row in self._db.rows(sql, (since,))}
 
     def valid_tasks(self, *, since: int = 0) -> tuple[str, ...]:
         """Return ids of the generated tasks with a readable trace (parsed, executed and graded): D_train.
 
+        Tasks that are only scored are left out.
+
         Args:
             since: the first round whose tasks count.
         """
-        sql = """SELECT id FROM tasks WHERE origin = ? AND round >= ?
-                 AND id IN (SELECT task_id FROM traces WHERE readable) ORDER BY n"""
+        sql = f"""SELECT id FROM tasks WHERE origin = ? AND round >= ?
+                  AND id IN (SELECT task_id FROM traces WHERE readable)
+                  AND (generation_id IS NULL OR NOT {_ONLY_SCORED}) ORDER BY n"""  # noqa: S608 - a constant
         return tuple(row["id"] for row in self._db.rows(sql, (Origin.GENERATED.value, since)))
 
     # all rounds together
