@@ -144,4 +144,6 @@ def test_skills_are_shown_by_what_the_simulator_writes_and_by_what_the_agent_sol
         ("Skills of new tasks", "a b", [0.5]),
         ("The agent's success by skill", "a b", [0.25]),
     ]
-    assert found[0].rows[0].links == ["tasks?round=1&origin=generated&skill=a+b"]
+    links = {heat.title: (heat.of_new, heat.rows[0].links) for heat in found}
+    assert links["Skills of new tasks"] == (True, ["tasks?round=1&origin=generated&skill=a+b"])
+    assert links["The agent's success by skill"] == (False, ["tasks?round=1&skill=a+b"])

@@ -302,6 +302,8 @@ class Heat:
     rows: Sequence[HeatRow]
     most: float
     """The largest share."""
+    of_new: bool
+    """Whether it is of the new tasks alone."""
 
     def cells(self, row: HeatRow) -> Markup:
         """Return the cells of a row as HTML, as a template is slow for a thousand. The largest is darkest."""
@@ -366,14 +368,29 @@ def heats(run: Run) -> list[Heat]:
             "The agent's success by skill",
             "%, estimated from all its rollouts so far.",
             [
-                _heat_row(run, columns, plain(name, "agent/skill/"), name, skill=name[len("agent/skill/") :])
+                _heat_row(
+                    run,
+                    columns,
+                    plain(name, "agent/skill/"),
+                    name,
+                    of_new=False,
+                    skill=name[len("agent/skill/") :],
+                )
                 for name in sorted(known[:_MOST_ROWS])
             ],
         ),
     ]
     spans = [(column[0], column[-1]) for column in columns]
     return [
-        Heat(section=section, title=title, note=note, columns=spans, rows=rows, most=most)
+        Heat(
+            section=section,
+            title=title,
+            note=note,
+            columns=spans,
+            rows=rows,
+            most=most,
+            of_new=section != learned,
+        )
         for section, title, note, rows in found
         if (most := max((share or 0.0 for row in rows for share in row.shares), default=0.0)) > 0
     ]
@@ -390,10 +407,11 @@ def _heat_row(
     metric: str,
     *,
     marked: bool = False,
+    of_new: bool = True,
     **query: object,
 ) -> HeatRow:
     line, shares, links = run.series(metric), list[float | None](), list[str]()
-    filters = urlencode({"origin": "generated"} | query)
+    filters = urlencode(({"origin": "generated"} if of_new else {}) | query)
     for column in columns:
         values = [line[number] for number in column if number in line]
         shares.append(min(1.0, max(0.0, sum(values) / len(values))) if values else None)
