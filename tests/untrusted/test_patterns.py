@@ -96,3 +96,15 @@ def test_a_count_that_takes_all_memory_is_no_pattern_that_is_read(count: str) ->
             assert not is_pattern(pattern) or not engine(pattern)("ab")
             with contextlib.suppress(BadPattern):
                 draw(pattern, random.Random(1))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "longest"),
+    [("^se(-[a-z0-9]+)+$", 2 + 9 * 10), ("^[a-z]+(-[a-z]+)*$", 9 + 8 * 10), ("^x{3,}$", 11)],
+)
+def test_a_quantifier_without_an_upper_bound_gives_texts_of_the_length_that_ids_have(
+    pattern: str, longest: int
+) -> None:
+    lengths = [len(draw(pattern, random.Random(seed))) for seed in range(300)]
+    assert max(lengths) <= longest
+    assert len(set(lengths)) > 5

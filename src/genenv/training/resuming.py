@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -99,7 +100,7 @@ def _digest(place: Path) -> str:
     for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
         if path.is_file() and "__pycache__" not in path.parts:
             digest.update(f"\0{path.relative_to(place)}\0".encode("utf-8", "surrogateescape"))
-            with path.open("rb") as file:
+            with suppress(OSError), path.open("rb") as file:  # what cannot be read decides nothing either
                 digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 

@@ -27,7 +27,12 @@ MATCH_S = 0.1
 MOST_STEPS = 20_000
 """Maximum parts of a pattern that are visited to draw one text."""
 _REPEATS = (100, 8, 2)
-"""Maximum repetitions of `*` and `+` in drawn texts; later values are tried if texts become too long."""
+"""Maximum repetitions in drawn texts; later values are tried if texts become too long."""
+_USUAL = 8
+"""Maximum repetitions beyond the minimum of `*`, `+` and `{n,}`. With a hundred, `^[a-z]+(-[a-z]+)*$` would
+give thousands of characters, which no id has."""
+_ENDLESS = 1 << 31
+"""From here on an upper bound is the parser's word for none."""
 _TRIES = 8
 _RANGE = 4000
 """Only this many characters of a range are drawn from."""
@@ -175,7 +180,8 @@ class _Drawing(rstr.Rstr):
         return cast(Any, super())._handle_state(state)
 
     def _handle_repeat(self, start_range: int, end_range: int, value: Any) -> str:  # noqa: ANN401
-        times = self._rng.randint(start_range, max(start_range, min(end_range, self._most)))
+        usual = start_range + _USUAL if end_range >= _ENDLESS else end_range
+        times = self._rng.randint(start_range, max(start_range, min(usual, self._most)))
         return "".join("".join(self._handle_state(one) for one in value) for _ in range(self._spend(times)))
 
     def _range(self, ends: Sequence[int]) -> list[str]:
