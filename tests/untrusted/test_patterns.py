@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -108,3 +111,26 @@ def test_a_quantifier_without_an_upper_bound_gives_texts_of_the_length_that_ids_
     lengths = [len(draw(pattern, random.Random(seed))) for seed in range(300)]
     assert max(lengths) <= longest
     assert len(set(lengths)) > 5
+
+
+@pytest.mark.parametrize(
+    "pattern", ["^[^/?]+$", "^[^/]+$", "^.+$", r"^\S+$", r"^[^@ ]+@[^\s]+\.com$", r"^[\D]{4}$"]
+)
+def test_where_a_pattern_only_excludes_characters_ordinary_ones_are_drawn(pattern: str) -> None:
+    for seed in range(100):
+        assert re.fullmatch(r"[A-Za-z0-9@.]+", draw(pattern, random.Random(seed)))
+
+
+def test_another_process_draws_the_same_texts() -> None:
+    patterns = ["^[^/?]+$", r"^\W+$", r"^[^\w]{3}$", r"^[\S]+$"]
+    code = (
+        "import random\nfrom genenv.untrusted.patterns import draw\n"
+        f"print([draw(p, random.Random(n)) for p in {patterns} for n in range(5)])"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert said[0] == said[1] != b""

@@ -8,11 +8,13 @@ lookahead, are matched by `regex` with a timeout, after which the result is unkn
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import random
 import re
+import string
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import rstr
@@ -157,13 +159,18 @@ class _TooMuch(Exception):
 
 
 class _Drawing(rstr.Rstr):
-    """Draws one text in a bounded number of steps."""
+    """Draws one text in a bounded number of steps.
+
+    Where a pattern only excludes characters, as `.` and `[^/]` do, letters and digits are drawn if it allows
+    some. The library would draw any printable character, in an order that differs from process to process.
+    """
 
     def __init__(self, rng: random.Random, most: int) -> None:
         super().__init__(rng)
         self._rng, self._most, self._left = rng, most, MOST_STEPS
         cases = cast("dict[str, Callable[[Any], Any]]", self._cases)
-        cases["range"] = self._range
+        cases |= {"range": self._range, "in": self._in, "any": lambda _: self._open(string.printable)}
+        cases["not_literal"] = lambda literal: self._open(string.printable.replace(chr(literal), ""))
 
     def drawn(self, pattern: str) -> str:
         try:
@@ -183,6 +190,21 @@ class _Drawing(rstr.Rstr):
         usual = start_range + _USUAL if end_range >= _ENDLESS else end_range
         times = self._rng.randint(start_range, max(start_range, min(usual, self._most)))
         return "".join("".join(self._handle_state(one) for one in value) for _ in range(self._spend(times)))
+
+    def _in(self, parts: Sequence[Any]) -> str:
+        """Draw a character of a class, `parts` being what it consists of."""
+        found = list(itertools.chain.from_iterable(self._handle_state(part) for part in parts))
+        if found[0] is False:  # ^
+            return self._open(set(string.printable).difference(found[1:]))
+        if any(str(value).startswith("CATEGORY_NOT") for _, value in parts):
+            return self._open(found)
+        return self._rng.choice(found)
+
+    def _open(self, allowed: Iterable[str]) -> str:
+        """Draw one of many characters, an ordinary one if there is one."""
+        found = sorted(set(allowed))
+        printed = [one for one in found if not one.isspace()]
+        return self._rng.choice([one for one in printed if one.isalnum()] or printed or found)
 
     def _range(self, ends: Sequence[int]) -> list[str]:
         last = min(ends[1], ends[0] + _RANGE)
