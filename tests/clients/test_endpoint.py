@@ -245,6 +245,27 @@ def test_settings_that_a_model_does_not_take_are_left_out(server: Server) -> Non
     assert assistant.describe()["left_out"] == ["temperature"]
 
 
+def test_a_tool_whose_argument_has_the_name_of_a_setting_changes_no_setting(server: Server) -> None:
+    said_no = "Invalid schema for function 'heat': In context=('properties', 'temperature', 'type'), no type"
+    assistant = meet(server, retries=0)
+    server.answer = in_turn(refused(said_no), said("ok"))
+    with pytest.raises(RolloutError, match="refuses the request"):
+        ask(assistant)
+    assert ask(assistant)[0].text == "ok"
+    assert "temperature" in server.requests[-1]
+    assert assistant.describe()["left_out"] == []
+
+
+def test_what_a_model_says_is_graded_as_it_was_said(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "ollama")
+    assistant = meet(server)
+    text = "ollama: git clone https://user:token@host/x"
+    server.answer = lambda _: said(text, calls=[call_quoting("ollama")])
+    reply = ask(assistant)[0]
+    assert reply.text == text
+    assert (reply.calls[0].name, reply.calls[0].arguments) == ("ollama", {"key": "ollama"})
+
+
 def test_models_that_name_the_limit_otherwise_are_asked_so(server: Server) -> None:
     wrong_name = refused("Unsupported parameter: use 'max_completion_tokens' instead of 'max_tokens'")
     server.answer = lambda body: wrong_name if "max_tokens" in body else said("ok")

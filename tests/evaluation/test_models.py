@@ -17,7 +17,7 @@ from genenv.backends.local.sampler import LocalSampler
 from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
 from genenv.config.run import dump_toml, load_config
 from genenv.errors import DataError, UsageError
-from genenv.evaluation.models import assistant
+from genenv.evaluation.models import _digest, assistant
 from genenv.runs.checkpoint import checkpoint_path, mark_committed
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.reader import read_last_round, read_run_id
@@ -182,3 +182,17 @@ def test_the_mark_of_a_committed_round_makes_no_other_weights_of_it(run: Path) -
 def test_a_folder_that_is_no_run_is_one_sentence() -> None:
     with pytest.raises(UsageError, match="holds no run"):
         answer("somewhere@3:agent")
+
+
+def test_other_weights_of_the_same_size_are_another_model(tmp_path: Path) -> None:
+    """Files of up to 4 MiB are read whole, larger ones at 64 places."""
+    seen = set[str]()
+    for size in (100, 20_000_000):
+        file = tmp_path / "model.safetensors"
+        for byte in (b"a", b"b"):
+            file.write_bytes(byte * size)
+            seen.add(_digest(tmp_path))
+    assert len(seen) == 4
+    file.write_bytes(b"a" * 20_000_000)
+    assert _digest(tmp_path) in seen
+    assert _digest(tmp_path / "nowhere") == ""

@@ -39,7 +39,9 @@ def test_without_turns_ollama_is_left_to_find_out() -> None:
     assert text.startswith("FROM ./mine.gguf\nPARAMETER temperature 0\n")
 
 
-def test_what_begins_all_texts_stands_first() -> None:
+def test_the_token_that_begins_all_texts_is_left_to_the_gguf_file() -> None:
+    """With `add_bos_token` in the file, Ollama would put two of them first."""
     turns = Turns(first="<b>", unasked="", around={"user": ("", "")}, reply="")
     text = modelfile("mine.gguf", turns=turns, end="<e>", context_tokens=8)
-    assert 'TEMPLATE """{{- "<b>" }}\n{{- range .Messages }}\n{{- if eq .Role "user" }}\n' in text
+    assert 'TEMPLATE """{{- range .Messages }}\n{{- if eq .Role "user" }}\n' in text
+    assert "<b>" not in text

@@ -15,7 +15,15 @@ from bundles import EXAMPLES, call, made
 from genenv.gate.gate import base_tasks
 from genenv.tools.bundle import Bundle
 from genenv.tools.calls import format_calls
-from genenv.tools.discover.asking import IDLE, SAME, UNSEEN, ObservedWorld, find_unseen, unjudged
+from genenv.tools.discover.asking import (
+    IDLE,
+    SAME,
+    UNSEEN,
+    ObservedWorld,
+    find_unseen,
+    first_call,
+    unjudged,
+)
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import Graph, Recipe
 from genenv.tools.environment import Tools
@@ -164,6 +172,18 @@ def test_state_that_the_first_call_sets_up_is_there_when_an_attempt_begins(tmp_p
         assert state == env.world.play([call("cancel_order", order_id="A-2")]).state
         tasks = base_tasks(env, env.seeds(), seed=0).values()
         assert all(env.check(task, task.oracle).success for task in tasks)
+
+
+def test_two_tools_that_do_the_same_set_up_nothing(tmp_path: Path) -> None:
+    (tmp_path / "player.py").write_text(
+        "STATE = {'running': True}\n\n\n"
+        "def pause() -> None:\n    STATE['running'] = False\n\n\n"
+        "def stop() -> None:\n    STATE['running'] = False\n\n\n"
+        "def start() -> None:\n    STATE['running'] = True\n\n\n"
+        "def status() -> bool:\n    return STATE['running']\n"
+    )
+    with closing(PythonWorld(tmp_path, "player.py")) as world:
+        assert first_call(world) == ""
 
 
 @pytest.mark.long

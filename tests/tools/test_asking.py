@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -112,6 +113,21 @@ def test_who_is_busy_is_waited_for(
     api.special["/v1/a"] = lambda: next(answers)
     assert asker.ask(get("/a")).body == b"7"
     assert waited == [seconds]
+
+
+def test_a_write_that_a_busy_service_may_have_done_is_not_sent_again(
+    api: Api, asker: HttpClient, waited: list[float]
+) -> None:
+    sent: list[int] = []
+
+    def busy() -> Answer:
+        sent.append(1)
+        return as_json({}, 503)
+
+    api.special["/v1/a"] = busy
+    with pytest.raises(NoAnswer, match=r"it is too busy \(503 Service Unavailable\)"):
+        asker.ask(replace(get("/a"), method="POST", body=b"{}"))
+    assert (len(sent), waited) == (1, [])
 
 
 def test_waiting_has_bounds(api: Api, asker: HttpClient, waited: list[float]) -> None:
@@ -301,6 +317,16 @@ def test_bodies_are_json_or_a_form() -> None:
         ("/user/logout", "x", False),
         ("/a", "deleteAll", False),
         ("/updates", "listUpdates", True),
+        ("/orders/cancel/{id}", "x", False),
+        ("/orders/{id}/cancel/now", "x", False),
+        ("/accounts/{id}/deactivate", "x", False),
+        ("/service/stop", "x", False),
+        ("/jobs/{id}/run", "x", False),
+        ("/session/sign-out", "x", False),
+        ("/a", "orderCancel", False),
+        ("/a", "doDelete", False),
+        ("/runs/{id}", "getRunStatus", True),
+        ("/orders/{id}/status", "orderStatus", True),
         ("/", "", True),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 import shutil
@@ -159,6 +160,14 @@ def test_values_are_stated_and_answers_are_not(env: Tools, tasks: dict[str, Task
         ("The ticket is T-12.", "T-1", False),
         ("ADA   wong", "Ada Wong", True),
         ("", "x", False),
+        ("It is 5km away, at 21C, in 30min.", 5, True),
+        ("It is 5km away, at 21C, in 30min.", 21, True),
+        ("It is 5km away, at 21C, in 30min.", 30, True),
+        ("It has 1.5GB.", 1.5, True),
+        ("The commit is 5f3a.", 5, False),
+        ("About 4.33 a day.", 13 / 3, True),
+        ("About 4.34 a day.", 13 / 3, False),
+        ("About 4 a day.", 13 / 3, False),
     ],
 )
 def test_an_answer_is_said_as_a_number_or_in_whole_words(
@@ -244,6 +253,27 @@ def test_a_name_of_records_that_differs_does_not_count_and_what_they_hold_does()
     again = {"tickets": {"z9": {"s": 2}, "y3": {"s": 1}}, "orders": {"O": {"at": 2, "n": 1}}}
     other = {"tickets": {"z9": {"s": 2}, "y3": {"s": 3}}, "orders": {"O": {"at": 2, "n": 1}}}
     assert comparable(first, volatile) == comparable(again, volatile) != comparable(other, volatile)
+
+
+def test_entries_of_a_list_that_differ_do_not_count_and_how_many_there_are_does() -> None:
+    volatile = frozenset({"log.*"})
+    first, again, longer = ({"log": log, "n": 1} for log in (["10:01"], ["10:02"], ["10:01", "10:02"]))
+    assert comparable(first, volatile) == comparable(again, volatile) != comparable(longer, volatile)
+
+
+def test_two_programs_of_the_same_calls_in_another_order_are_on_the_same_side() -> None:
+    def program(*tools: str) -> Program:
+        calls = [{"tool": name, "args": {"room": "hall"}} for name in tools]
+        about = {"chained": False, "answer": False, "n_tools": 4}
+        return Program.model_validate({"n_calls": len(calls), **about, "calls": calls})
+
+    sides = []
+    for n in range(40):
+        names = [f"open_{n}", f"close_{n}", f"level_{n}"]
+        sides.append({is_for_measuring(program(*order)) for order in itertools.permutations(names)})
+    assert all(len(side) == 1 for side in sides)
+    assert {True} in sides
+    assert {False} in sides
 
 
 @pytest.mark.long

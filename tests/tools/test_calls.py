@@ -150,7 +150,7 @@ def test_plain_sentences_are_words(text: str, style: Style) -> None:
     assert not reply.malformed
 
 
-@pytest.mark.parametrize("text", ["", "   \n", "...", "42", "```\n```"])
+@pytest.mark.parametrize("text", ["", "   \n", "...", "```\n```"])
 def test_silence_is_neither_a_call_nor_words(text: str) -> None:
     reply = read_reply(text, "python")
     assert not reply.calls
@@ -204,3 +204,20 @@ def test_the_limits_are_where_they_say() -> None:
     assert read_reply(words + "no no", "python").malformed
     assert len(parse_calls("f_f()\n" * MAX_CALLS, "python")) == MAX_CALLS
     assert read_reply("f_f()\n" * (MAX_CALLS + 1), "python").malformed
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("answer", ["42", "39.0", "$39", "T-1", "C-101", "é", '{"name": "Ada", "level": 2}'])
+def test_a_final_answer_needs_no_word_and_may_quote_a_record_with_a_name(answer: str, style: Style) -> None:
+    said = answer if style == "python" else f"It is {answer}."  # an object alone is a call without its tags
+    assert read_reply(said, style) == Reply(words=said)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"name": "create_event", "title": "Dentist"}', '{"name": "f", "arguments": {}}', '{"arguments": {}}'],
+)
+def test_a_call_that_is_not_written_as_asked_is_malformed(text: str) -> None:
+    assert (
+        read_reply(f"I do it: {text}", "python").malformed == "it holds a call that is not written as asked"
+    )

@@ -329,3 +329,19 @@ def test_words_in_parentheses_are_values_of_categories_alone(name: str, schema: 
     )
     words = {"San Francisco", "CA", "png", "jpg", "gif", "today", "tomorrow", "name", "email", "phone"}
     assert words.isdisjoint(str(fresh(one, name, random.Random(seed))) for seed in range(30))
+
+
+def test_what_is_shown_instead_of_a_required_argument_may_be_given() -> None:
+    text = {"type": "string"}
+    names = ["user_name", "display_name"]
+    properties = {names[0]: text, names[1]: {**text, "description": "Shown instead of user_name."}}
+    one = Tool(name="add", parameters={"type": "object", "properties": properties, "required": names[:1]})
+    assert agreeing(one, names) == names
+    assert len(agreeing(tool(**properties), names)) == 1
+
+
+@pytest.mark.parametrize(
+    "told", ["the limit with its unit (km/h)", "the layer (TCP/IP)", "as written (AM/PM)"]
+)
+def test_units_and_abbreviations_are_no_lists_of_values(told: str) -> None:
+    assert listed(told) == []

@@ -22,6 +22,7 @@ from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.worlds.base import Outcome
 from genenv.tools.worlds.mcp import client as mcp_server
+from genenv.tools.worlds.mcp.client import outcome_of
 from genenv.tools.worlds.mcp.world import McpSource, McpWorld
 from genenv.tools.worlds.origins import McpOrigin, origin_of
 from running import running_in
@@ -277,3 +278,28 @@ def test_without_the_package_one_sentence_says_how_to_get_it(
 def test_the_package_is_loaded_when_a_server_is_started_and_not_before() -> None:
     code = "import sys, genenv.tools.worlds.sources; sys.exit('mcp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "is_error"),
+    [
+        ("Error: no such file", True),
+        ("Validation error: n is missing", True),
+        ("Error executing tool x: y", True),
+        ("Failed to open it", True),
+        ("An error occurred while saving", True),
+        ("No errors found.", False),
+        ("0 errors, 2 warnings", False),
+        ("Found no errors.", False),
+        ("Exception handling in Python", False),
+        ("Errors are listed in errors.txt", False),
+    ],
+)
+def test_a_text_that_reports_an_error_is_one_and_a_text_about_errors_is_none(
+    text: str, is_error: bool
+) -> None:
+    types = pytest.importorskip(
+        "mcp.types", reason="the package mcp is not installed: pip install 'genenv[mcp]'"
+    )
+    answer = types.CallToolResult(content=[types.TextContent(type="text", text=text)])
+    assert (outcome_of(answer).error is not None) is is_error

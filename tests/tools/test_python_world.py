@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -17,8 +18,9 @@ import pytest
 from bundles import EXAMPLES, call, ledger
 from genenv.errors import UsageError
 from genenv.tools.discover.asking import ObservedWorld
-from genenv.tools.worlds.base import LimitedWorld, Outcome
+from genenv.tools.worlds.base import Call, LimitedWorld, Outcome
 from genenv.tools.worlds.python import PythonWorld
+from genenv.types import Json
 
 
 @pytest.fixture(scope="module")
@@ -550,3 +552,115 @@ def test_what_a_file_leaves_open_is_said_as_it_makes_programs_slow(
         assert said in "".join(world.remarks)
         for name in ("a", "b"):
             assert world.play([call("add", name=name)]).outcomes[0].result == 1
+
+
+def states(world: PythonWorld, *calls: Call) -> list[Json]:
+    with closing(world):
+        return [world.play([one]).state for one in calls]
+
+
+def test_objects_of_several_classes_with_equal_attributes_are_not_the_same(tmp_path: Path) -> None:
+    world = world_of(
+        tmp_path,
+        """
+        class Card:
+            def __init__(self, amount): self.amount = amount
+        class Cash(Card): pass
+        class Shop:
+            def __init__(self): self.paid = [Card(1)]
+            def by_card(self) -> None: self.paid.append(Card(2))
+            def in_cash(self) -> None: self.paid.append(Cash(2))
+        """,
+        "Shop",
+    )
+    card, cash = states(world, call("by_card"), call("in_cash"))
+    assert card == {"paid": [{"amount": 1}, {"amount": 2}]}
+    assert cash == {"paid": [{"class": "Card", "amount": 1}, {"class": "Cash", "amount": 2}]}
+
+
+def test_an_object_of_which_two_names_are_is_state_of_the_second_too(tmp_path: Path) -> None:
+    world = world_of(
+        tmp_path,
+        """
+        import enum
+        class Mode(enum.Enum):
+            OFF = "off"
+            HEAT = "heat"
+        class Open: pass
+        class Closed: pass
+        class Side:
+            def __init__(self): self.points = 0
+        class Game:
+            def __init__(self):
+                self.white, self.black = Side(), Side()
+                self.turn, self.state = self.white, Open()
+                self.living, self.kitchen, self.bedroom = Mode.OFF, Mode.HEAT, Mode.OFF
+            def pass_turn(self) -> None: self.turn = self.black
+            def heat(self) -> None: self.bedroom = Mode.HEAT
+            def close(self) -> None: self.state = Closed()
+        """,
+        "Game",
+    )
+    passed, heated, closed = states(world, call("pass_turn"), call("heat"), call("close"))
+    assert (passed["turn"], heated["turn"]) == ("= black", "= white")
+    assert (passed["bedroom"], heated["bedroom"]) != (heated["bedroom"], passed["bedroom"])
+    assert (passed["state"], closed["state"]) == ("<Open>", "<Closed>")
+
+
+def test_cached_functions_and_methods_of_any_name_are_tools(tmp_path: Path) -> None:
+    text = """
+        import functools
+        @functools.lru_cache
+        def title(n: int) -> str: return f"board {n}"
+        class Board:
+            def __init__(self): self.n = 0
+            def snapshot(self) -> int: return self.n
+            def restore(self, n: int) -> None: self.n = n
+        """
+    with closing(world_of(tmp_path, text)) as world:
+        assert set(world.tools) == {"title"}
+        assert world.play([call("title", n=2)]).outcomes[0].result == "board 2"
+    with closing(world_of(tmp_path, text, "Board")) as world:
+        assert set(world.tools) == {"snapshot", "restore"}
+
+
+def test_an_object_in_a_closure_is_state(tmp_path: Path) -> None:
+    world = world_of(
+        tmp_path,
+        """
+        class Store:
+            def __init__(self): self.items = []
+        def make():
+            store = Store()
+            def add_item(item: str) -> int:
+                store.items.append(item)
+                return len(store.items)
+            return add_item
+        add_item = make()
+        """,
+    )
+    (state,) = states(world, call("add_item", item="kettle"))
+    assert "kettle" in str(state)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
+def test_tools_reach_no_service_that_listens_on_a_file(tmp_path: Path) -> None:
+    address = str(tmp_path / "real.sock")
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    text = """
+        import socket
+        def send(path: str) -> str:
+            with socket.socket(socket.AF_UNIX) as one:
+                one.connect(path)
+            return "sent"
+        def pair() -> str:
+            one, other = socket.socketpair()
+            one.send(b"x")
+            return other.recv(1).decode()
+        """
+    with socket.socket(socket.AF_UNIX) as service, closing(world_of(folder, text)) as world:
+        service.bind(address)
+        service.listen()
+        sent, made = world.play([call("send", path=address), call("pair")]).outcomes
+        assert (sent.error, made.result) == ("[Errno 13] Permission denied", "x")

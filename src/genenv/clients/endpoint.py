@@ -32,11 +32,15 @@ from genenv.errors import ContextOverflow, RolloutError, UsageError
 from genenv.progress import advance
 from genenv.sampling import SamplingParams, sampling_params
 from genenv.seeding import stream
-from genenv.texts import clean, inert, masked
+from genenv.texts import clean, inert, masked, without
 from genenv.types import JsonObject
 
 MAX_BODY_BYTES = 16 * 2**20
 """Maximum length of an answer. A million tokens of text are 5 MB."""
+
+
+_SHORTEST_KEY = 20
+"""Characters of a key; what stands for one where none is needed is shorter."""
 
 
 class AnswerTooLarge(Exception):
@@ -64,6 +68,13 @@ class Address:
     def safe(self, text: str) -> str:
         """Return a server's text without secrets, so that it can be stored and shown."""
         return masked(text, self._secrets)
+
+    def without_key(self, text: str) -> str:
+        """Return a model's own text without the key, if that is one and no word such as `ollama`.
+
+        All else stays as it was said, as it is graded and executed.
+        """
+        return without(text, [self.key] if len(self.key) >= _SHORTEST_KEY else ())
 
     def sentence(self, error: BaseException) -> str:
         """Return the message of an error as one short line."""
@@ -281,11 +292,14 @@ class EndpointAssistant:
         """Adapt later requests to a refusal that names a parameter; return whether anything changed."""
         if error.status_code not in (400, 422):
             return False
-        said = str(error).lower()
+        said, param = str(error).lower(), getattr(error, "param", None)
         if "max_completion_tokens" in said and "max_tokens" in sent:
             self._limit_name = "max_completion_tokens"
             return True
-        named = [name for name in _OPTIONAL if name in sent and re.search(rf"\b{name}\b", said)]
+        if _OF_A_TOOL.search(said):  # an argument of a tool may have the name of a sampling parameter
+            return False
+        possible = [name for name in _OPTIONAL if name in sent and param in (None, name)]
+        named = [name for name in possible if re.search(rf"\b{name}\b", said)]
         self._left_out.update(named)
         return bool(named)
 
@@ -315,8 +329,8 @@ class EndpointAssistant:
         said, finished = getattr(message, "content", None), getattr(choice, "finish_reason", None) != "length"
         advance(tokens=tokens)
         return Reply(
-            text=answer_of(as_usual(self.address.safe(clean(_text(said)))), finished=finished),
-            calls=tuple(_call(call, self.address.safe) for call in calls),
+            text=answer_of(as_usual(self.address.without_key(clean(_text(said)))), finished=finished),
+            calls=tuple(_call(call, self.address.without_key) for call in calls),
             finished=finished,
             prompt_tokens=prompt_tokens,
             tokens=tokens,
@@ -370,6 +384,10 @@ class EndpointAssistant:
         if self._client is not None:
             await self._client.close()
             self._client = None
+
+
+_OF_A_TOOL = re.compile(r"invalid schema|\bproperties\b|\btools\[|\bfunction\b")
+"""What a refusal of a tool's schema says."""
 
 
 class EndpointTalk:

@@ -88,7 +88,8 @@ class EndpointSampler:
                 f"agents.{self._name}, cannot be restricted; choose an environment that does not ask for it"
             )
         talk = request.conversation
-        body = self.assistant.body(_sent(talk.messages), talk.tools, request.stream % 2**31)
+        said = _sent(talk.messages, calls=bool(talk.tools))
+        body = self.assistant.body(said, talk.tools, request.stream % 2**31)
         body |= sampling_params(request)
         async with self._slots:
             try:
@@ -128,12 +129,17 @@ class EndpointSampler:
             )
 
 
-def _sent(messages: Sequence[Message]) -> list[ChatMessage]:
-    """Return messages in the API's form: calls in replies as calls, tool results with the ids of calls."""
+def _sent(messages: Sequence[Message], *, calls: bool) -> list[ChatMessage]:
+    """Return messages in the API's form: calls in replies as calls, tool results with the ids of calls.
+
+    Args:
+        messages: of a conversation.
+        calls: whether tools are offered to the API; else replies are text, whatever calls they hold.
+    """
     found, waiting = list[ChatMessage](), list[str]()
     for message in messages:
         one: ChatMessage = {"role": message.role, "content": message.content}
-        if message.role == "assistant":
+        if message.role == "assistant" and calls:
             one = message_of(message.content)
             waiting = [str(call["id"]) for call in one.get("tool_calls", ())]
         elif message.role == "tool" and waiting:

@@ -13,7 +13,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +21,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from genenv import config as release
-from genenv.chat.assistant import Assistant
+from genenv.chat.assistant import Assistant, Closes
 from genenv.config.tables import validated
 from genenv.errors import DataError, UsageError, spelled
 from genenv.evaluation.base import Answered, Benchmark, Exports, HasLeaderboard, Item, Judged, Prices
@@ -243,7 +243,9 @@ def _measure(
         if asked:
             before.hold(benchmark, model, asked, seed=seed, reporter=reporter)
             with staged(reporter, f"{benchmark.name} ({prepared.split})", items=len(asked), unit="items"):
-                asyncio.run(Runner(benchmark, model, seed=seed, keep=keep).items(asked, done))
+                asyncio.run(
+                    _closing(model, Runner(benchmark, model, seed=seed, keep=keep).items(asked, done))
+                )
     except BaseException:
         results.write_summary({**read_summary(results.summary), **costs()})
         raise
@@ -272,6 +274,15 @@ def _measure(
         }
     )
     return outcome
+
+
+async def _closing(model: Assistant, items: Coroutine[Any, Any, None]) -> None:
+    """Ask all items, then close the connections of the model, which are of this event loop."""
+    try:
+        await items
+    finally:
+        if isinstance(model, Closes):
+            await model.close()
 
 
 def _prices(request: Request, config: EvaluationConfig) -> Prices | None:

@@ -18,7 +18,8 @@ from genenv.runs.folder import RunFolder
 from genenv.types import AGENT, JsonObject
 
 ENDPOINT = "openai:"
-_SMALL = 1_000_000
+_PART, _PARTS = 1 << 16, 64
+"""Bytes that are read of a file at a time, and at how many places; files of up to 4 MiB are read whole."""
 """JSON files below this size in bytes are hashed with their contents: configurations, manifests."""
 _OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?(?::(?P<policy>[a-z][a-z0-9-]*))?")
 
@@ -201,7 +202,9 @@ def _dtype(policy: PolicyConfig, trained: PolicyConfig) -> dict[str, str]:
 
 
 def _digest(folder: Path) -> str:
-    """Return a fingerprint of the weights in a folder: names and sizes of files, contents of small ones.
+    """Return a fingerprint of the weights in a folder: names and sizes of files, and what is in them.
+
+    Of large files only parts are read.
 
     Empty if there is no such folder, as for a hub name.
     """
@@ -210,6 +213,8 @@ def _digest(folder: Path) -> str:
     found = hashlib.sha256()
     for path in files:
         found.update(f"{path.relative_to(folder).as_posix()} {path.stat().st_size}\n".encode())
-        if path.suffix == ".json" and path.stat().st_size < _SMALL:
-            found.update(path.read_bytes())
+        with path.open("rb") as file:
+            for start in range(0, size := path.stat().st_size, max(_PART, size // _PARTS)):
+                file.seek(start)
+                found.update(file.read(_PART))
     return found.hexdigest()[:16] if files else ""

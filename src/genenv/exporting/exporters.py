@@ -259,8 +259,12 @@ def modelfile(gguf: str, *, turns: Turns | None, end: str, context_tokens: int) 
 
 
 def go_template(turns: Turns) -> str:
-    """Return a Go template of the text around messages; line breaks between its parts produce no output."""
-    parts = [_literal(turns.first)]
+    """Return a Go template of the text around messages; line breaks between its parts produce no output.
+
+    The token with which all texts begin (`Turns.first`) is not in it: the GGUF file says that there is one,
+    and Ollama puts it first itself.
+    """
+    parts = list[str]()
     if turns.unasked:
         parts.append("{{- if not .System }}" + _literal(turns.unasked) + "{{- end }}")
     parts.append("{{- range .Messages }}")

@@ -80,7 +80,9 @@ def read_reply(text: str, style: Style, known: Known) -> Reply:
             return Reply(malformed="it holds a call that is not written as asked")
     except _Unreadable as err:
         return Reply(malformed=str(err))
-    return Reply(calls=tuple(calls), words=rest if re.search(r"[^\W\d_]{2}", rest) else "")
+    # "42" is an answer; "1." before a call is none
+    said = re.search(r"[^\W\d_]{2}" if calls else r"[^\W_]", rest)
+    return Reply(calls=tuple(calls), words=rest if said else "")
 
 
 def python_literal(value: Json) -> str:
@@ -114,7 +116,9 @@ _INNER_CALL = re.compile(r"(?<!\w)([^\W\d]\w*)\(")
 
 def _looks_like_call(text: str, known: Known) -> bool:
     """Whether text contains something that looks like a call; "event(s)" and "(sorry)" do not."""
-    if "tool_call>" in text or re.search(r'[{,]\s*"(?:name|arguments)"\s*:', text):
+    if "tool_call>" in text or re.search(r'[{,]\s*"arguments"\s*:', text):
+        return True
+    if any(name in known for name in re.findall(r'[{,]\s*"name"\s*:\s*"([^"]*)"', text)):
         return True
     if any(f"{name}(" in text for name in known if not is_plain(name)):
         return True

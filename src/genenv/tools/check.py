@@ -48,7 +48,13 @@ _MOST_OTHERS = 8
 """Number of values of a closed set that are tried in place of a task's."""
 _DRAWS = 20
 """Maximum number of tries per random call to draw a call that is not in the solution."""
-_NUMBER = re.compile(r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?(?![\w])")
+_NUMBER = re.compile(
+    r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?"
+    r"(?=(?:[kcm]?m|km/h|[km]?g|m?l|[kMGT]?B|m?s|min|hrs?|[hdCFVA]|k?Wh?|pcs|px|pts?)?(?!\w))"
+)
+"""A number, also with a unit at once after it, as in `5km`."""
+_SHORT_DIGITS = 2
+"""From so many decimals on, a number that is said may be rounded."""
 
 
 def calls_of(payload: Mapping[str, Json], key: str) -> list[Call]:
@@ -315,9 +321,16 @@ def says(words: str, answer: Json) -> bool:
         numbers = (one.replace(",", "") for one in _NUMBER.findall(words))
         if isinstance(answer, int):
             return any(Decimal(one) == answer for one in numbers)
-        return any(abs(float(one) - answer) < 1e-9 for one in numbers)
+        return any(_is_near(one, answer) for one in numbers)
     text = caseless(str(answer))
     return bool(text) and re.search(rf"(?<!\w){re.escape(text)}(?!\w)", caseless(words)) is not None
+
+
+def _is_near(said: str, answer: float) -> bool:
+    """Whether a number is the answer, or the answer rounded to the decimals that are said."""
+    decimals = len(said.partition(".")[2])
+    rounded = round(answer, decimals) if decimals >= _SHORT_DIGITS else answer
+    return abs(float(said) - rounded) < 1e-9
 
 
 def states(request: str, value: Json) -> bool:

@@ -108,9 +108,16 @@ class Toolbox:
         """Whether a program is reserved for held-out tasks, by its initial state or by its calls."""
         starts = self.bundle.about.starts
         if starts is None:
-            return is_for_measuring(program)
+            known = self._known_sides.get(_calls_of(program, in_order=True))
+            return is_for_measuring(program) if known is None else known
         state = starts.state_of(program)
         return state is not None and state in starts.states(measuring=True)
+
+    @cached_property
+    def _known_sides(self) -> dict[str, bool]:
+        """Whether a program of the bundle is a held-out task, by its calls: bundles keep their split."""
+        base = {_calls_of(one, in_order=True): False for one in self.bundle.base.values()}
+        return base | {_calls_of(one, in_order=True): True for one in self.bundle.held_out.values()}
 
     @cached_property
     def kept_texts(self) -> frozenset[str]:
@@ -211,13 +218,21 @@ class Toolbox:
         return ProgramSampler(self.world, self.graph, self.bundle, wordings, measuring=measuring)
 
 
+def _calls_of(program: Program, *, in_order: bool = False) -> str:
+    """Return the calls of a program as text, the same in whatever order they are made unless `in_order`."""
+    steps = (*program.before, *program.calls) if program.gap in UNSOLVABLE else program.calls
+    dumped = [step.model_dump(mode="json") for step in steps]
+    if not in_order:
+        dumped.sort(key=lambda step: json.dumps(step, sort_keys=True))
+    return json.dumps(dumped, sort_keys=True)
+
+
 def is_for_measuring(program: Program) -> bool:
-    """Whether a program is reserved for held-out tasks, by a hash of its calls.
+    """Whether a program is reserved for held-out tasks, by a hash of its calls, in whatever order.
 
     Tasks without a solution have few distinct calls, so their hash also covers the calls before the task.
     """
-    steps = (*program.before, *program.calls) if program.gap in UNSOLVABLE else program.calls
-    text = json.dumps([step.model_dump(mode="json") for step in steps], sort_keys=True)
+    text = _calls_of(program)
     return hashlib.sha256(text.encode()).digest()[0] % _HELD_OUT_PARTS == 0
 
 

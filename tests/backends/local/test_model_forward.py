@@ -10,6 +10,7 @@ import torch
 
 from genenv.backends.local import model_forward
 from genenv.backends.local.packing import Bundle, Packed
+from genenv.errors import UsageError
 from genenv.sampling import Conversation, SampleRequest
 
 GEMMA = {"query_pre_attn_scalar": 16, "final_logit_softcapping": None, "attn_logit_softcapping": None}
@@ -148,3 +149,14 @@ def test_samples_and_gradients_equal_those_of_packed_attention(tiny, monkeypatch
     assert ids == other_ids
     for name, gradient in gradients.items():
         torch.testing.assert_close(other_gradients[name], gradient, atol=1e-4, rtol=1e-3, msg=name)
+
+
+@pytest.mark.parametrize("kind", ["longrope", "dynamic"])
+def test_positions_that_depend_on_the_longest_sequence_are_refused(kind: str, tiny) -> None:
+    """One long sequence would turn the keys of all that are computed with it."""
+    factors = {"short_factor": [1.0] * 8, "long_factor": [4.0] * 8} if kind == "longrope" else {"factor": 4.0}
+    rope = {"rope_type": kind, "rope_theta": 10_000.0, "original_max_position_embeddings": 64, **factors}
+    causal = tiny.plain("qwen2")
+    causal.config.get_text_config().rope_parameters = rope
+    with pytest.raises(UsageError, match=rf"rope_type '{kind}'.*policy.context_tokens to 64 or less"):
+        model_forward.use_packed_attention(causal, "it", context_tokens=65)

@@ -140,3 +140,14 @@ def test_a_step_makes_the_weights_another_version(monkeypatch, fused):
     steps.step(0.1)
     assert weight._version > before
     assert float(weight.detach()[0]) < 1.0
+
+
+def test_only_matrices_decay() -> None:
+    """Without a gradient a step of AdamW leaves the decay alone: w - lr * decay * w."""
+    matrix, norm = (nn.Parameter(torch.ones(shape)) for shape in ((2, 2), (2,)))
+    made = Optimizer([("matrix", matrix), ("norm", norm)], OptimizerConfig(weight_decay=0.1))
+    for one in (matrix, norm):
+        one.grad = torch.zeros_like(one)
+    made.step(0.5)
+    assert torch.allclose(matrix, torch.full((2, 2), 0.95))
+    assert torch.equal(norm, torch.ones(2))

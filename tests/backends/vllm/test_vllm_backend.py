@@ -20,6 +20,7 @@ from genenv.backends.local.served.models import LoadedBase
 from genenv.backends.settings import AUTOMATIC, PolicyConfig
 from genenv.backends.vllm import fleet as fleets
 from genenv.backends.vllm.client import Refused, read_addresses, remove_address, write_address
+from genenv.backends.vllm.fleet import Server
 from genenv.backends.vllm.policy import VllmSampler
 from genenv.config.run import load_config
 from genenv.errors import GenenvError, UsageError
@@ -186,6 +187,7 @@ def test_a_server_that_rests_is_asked_whether_it_is_back_where_no_other_answers(
         before = await sampler.sample(request(sampler))
         lost = sampler.fleet.servers[0]
         for _ in range(5):
+            lost.rests_until = 0.0  # the rest before is over
             lost.lost()
         assert lost.rests_until > time.monotonic() + 30
         await asyncio.to_thread(second.__exit__)
@@ -438,3 +440,12 @@ def test_a_round_is_attempted_while_another_is_learned_and_a_server_is_killed(
     assert all(0 <= row["agent/mismatch_kl"] < 0.5 for row in trained)
     ahead_by = {row["agent/staleness"]: row["agent/mismatch_kl"] for row in trained}
     assert ahead_by[0] < 1e-4 < ahead_by[1]
+
+
+def test_a_server_that_loses_many_requests_at_once_rests_no_longer_than_for_one() -> None:
+    one, many = (Server(address="http://a") for _ in range(2))
+    one.lost()
+    for _ in range(64):
+        many.lost()
+    assert many.rest_s == one.rest_s
+    assert many.rests_until == pytest.approx(one.rests_until, abs=1)

@@ -207,6 +207,8 @@ def test_an_adapter_that_is_refused_leaves_the_one_of_its_name(serve: Serve, ada
         {"lora_alpha": 1e999},
         {"target_modules": ["lm_head"]},
         {"target_modules": ["no"]},
+        {"use_rslora": True},
+        {"alpha_pattern": {"q_proj": 4}},
     ):
         settings = json.loads((adapter / "adapter_config.json").read_text())
         (damaged / "adapter_config.json").write_text(json.dumps({**settings, **wrong}))

@@ -290,6 +290,7 @@ def use_packed_attention(
         UsageError: neither way works, or `wanted` is "packed" and the model does not allow it.
     """
     attention.register()
+    _check_positions(causal, source, context_tokens)
     bundle = _small_input(causal.config.get_text_config().vocab_size)
     device = next(causal.parameters()).device
     sequences = [[*bundle.prompt_ids, *row] for row in bundle.completions]
@@ -321,6 +322,23 @@ def use_packed_attention(
         "%s runs in the forward pass of transformers, which is several times slower: %s", source, reason
     )
     return False
+
+
+def _check_positions(causal: Any, source: str, context_tokens: int) -> None:  # noqa: ANN401
+    """Refuse rotary positions that would depend on the longest sequence that is computed at the same time.
+
+    Raises:
+        UsageError: the model has such, and sequences may be longer than those of its first training.
+    """
+    config = causal.config.get_text_config()
+    rope = getattr(config, "rope_parameters", None) or {}
+    original = getattr(config, "original_max_position_embeddings", None)
+    usual = rope.get("original_max_position_embeddings") or original or config.max_position_embeddings
+    if rope.get("rope_type") in ("longrope", "dynamic") and context_tokens > usual:
+        raise UsageError(
+            f"{source} turns its rotary positions by the longest sequence beside it beyond {usual:,} tokens "
+            f"(rope_type {rope['rope_type']!r}): set policy.context_tokens to {usual} or less"
+        )
 
 
 def _why_not_packed(causal: Any, bundle: Bundle, expected: Tensor, context_tokens: int) -> str | None:  # noqa: ANN401

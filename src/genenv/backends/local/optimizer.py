@@ -52,8 +52,15 @@ class Optimizer:
         self.parameters = [parameter for _, parameter in parameters]
         self.settings, self.ramped = settings, False
         """Whether steps are scaled by `ramp`, as moments have been reset. It is a part of the state."""
+        decayed = [one for one in self.parameters if one.ndim > 1]
+        kept = [one for one in self.parameters if one.ndim < 2]  # norms, biases, standard deviations
+        groups = [
+            {"params": some, "weight_decay": decay}
+            for some, decay in ((decayed, settings.weight_decay), (kept, 0.0))
+            if some
+        ]
         self._adamw = torch.optim.AdamW(
-            self.parameters,
+            groups if settings.weight_decay else self.parameters,
             lr=0.0,
             betas=settings.betas,
             weight_decay=settings.weight_decay,

@@ -101,7 +101,8 @@ class TinkerSampler(ChatSampler):
         (sequence,) = found.sequences
         ids = tuple(map(int, sequence.tokens))
         logprobs = tuple(map(float, sequence.logprobs or ()))
-        limits = {"max_tokens": request.max_tokens, "vocabulary": len(self.chat.tokenizer)}
+        rows = -(-len(self.chat.tokenizer) // _ROWS) * _ROWS
+        limits = {"max_tokens": request.max_tokens, "vocabulary": rows}
         if (wrong := completion_problem(ids, logprobs, **limits)) is not None:
             raise ServerError(
                 f"the Tinker server at {self.service.address} answers {wrong}; committed rounds are kept, "
@@ -117,6 +118,8 @@ class TinkerSampler(ChatSampler):
         )
 
 
+_ROWS = 1024
+"""Output layers have up to so many more rows than the tokenizer has tokens: their number is rounded up."""
 STATE = "tinker.json"
 """File in a policy's checkpoint that names the saved state on the server."""
 _EPS = 1e-8

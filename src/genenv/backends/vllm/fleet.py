@@ -104,7 +104,9 @@ class Server:
 
     def lost(self) -> None:
         """Note that the server did not answer: it rests, and may have restarted and lost its adapters."""
-        self.rests_until, self.rest_s = time.monotonic() + self.rest_s, min(2 * self.rest_s, _LONGEST_REST_S)
+        now = time.monotonic()
+        if now >= self.rests_until:  # many requests may have been lost at once
+            self.rests_until, self.rest_s = now + self.rest_s, min(2 * self.rest_s, _LONGEST_REST_S)
         self.forgot()
 
     def full(self, most_s: float) -> bool:

@@ -25,8 +25,8 @@ _LIST = re.compile(
     re.IGNORECASE,
 )
 """Words with commas between them that a sentence calls the allowed values."""
-_SLASHES = re.compile(r"\((\w+(?:/\w+)+)\)")
-"""Values with slashes between them in parentheses, as in `(email/sms)`."""
+_SLASHES = re.compile(r"\(((?![A-Z/]+\))[^\W_]\w+(?:/\w{2,})+)\)")
+"""Values with slashes between them in parentheses, as in `(email/sms)`; not `(km/h)` and `(TCP/IP)`."""
 _EXAMPLES = re.compile(r"\b(?:e\.?g\.?|for example|for instance|such as|like|examples?)\b", re.IGNORECASE)
 _PHRASE = re.compile(r"""(?<!\w)(['"`])([^'"`\n]{1,40}?)\1(?!\w)""")
 """A quoted text, which may have several words."""
@@ -64,9 +64,11 @@ _DIRECTIVES = re.compile(r"%[YymdHMS](?:[-/.:, T]*%[YymdHMS])+Z?")
 _ID = re.compile(r"\A(?:[\w-]+ ){0,5}IDs?\b")
 _APART = re.compile(
     r"mutually exclusive|not both|(?:cannot|can't|may not|must not|should not) (?:both )?be "
-    r"(?:used|combined|set|given|provided|specified|passed)|instead of",
+    r"(?:used|combined|set|given|provided|specified|passed)",
     re.IGNORECASE,
 )
+_INSTEAD = re.compile("instead of", re.IGNORECASE)
+"""One of two optional arguments. "Shown instead of the name", which has to be given, excludes nothing."""
 _TOGETHER = re.compile(r"together with|along with|in combination with|requires|is required if", re.IGNORECASE)
 _ONLY = re.compile(r"\bonly (?:for|if|when|with|used|valid|applies|relevant)\b[^.;)]*", re.IGNORECASE)
 _REQUIRED = re.compile(r"\brequired,? (?:unless|except)\b", re.IGNORECASE)
@@ -202,6 +204,7 @@ def agreeing(tool: Tool, given: Collection[str]) -> list[str]:
     excluded: dict[str, list[str]] = {}
     for name in kept:  # which grows by what is needed
         excluded[name] = _meant(tool, name, _APART)  # "cannot be given together with" is no need
+        excluded[name] += [one for one in _meant(tool, name, _INSTEAD) if one not in tool.required]
         known = {*kept, *excluded[name]}
         kept += [one for one in _meant(tool, name, _TOGETHER) if one not in known]
     for name in [one for one in kept if one not in tool.required]:

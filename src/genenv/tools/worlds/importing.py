@@ -26,7 +26,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from genenv.tools.worlds.in_process import closure_of, decorated, needed_by, registered
-from genenv.tools.worlds.jsonable import OF_SQLALCHEMY, TOOLS_MODULE, is_code
+from genenv.tools.worlds.jsonable import OF_SQLALCHEMY, OWN_MODULES, TOOLS_MODULE, is_code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,14 +214,24 @@ def threads() -> int:
 
 
 def without_second_names(values: Mapping[str, object]) -> dict[str, object]:
-    """Values without those that an earlier name has already: a name that was imported is not state twice."""
-    seen: set[int] = set()
+    """Values without those that an earlier name has already: a name that was imported is not state twice.
+
+    Where two names have one object of a class of the user's, the later one says which, as `turn` does in
+    `white, black = Side(), Side(); turn = white`.
+    """
+    seen: dict[int, str] = {}
     kept: dict[str, object] = {}
     for name, value in values.items():
-        if isinstance(value, str | int | float | bool | None) or id(value) not in seen:
+        first = seen.setdefault(id(value), name)
+        if first == name or isinstance(value, _UNCHANGING):
             kept[name] = value
-            seen.add(id(value))
+        elif type(value).__module__ in OWN_MODULES:
+            kept[name] = f"= {first}"
     return kept
+
+
+_UNCHANGING = (str, int, float, bool, type(None), enum.Enum, bytes, tuple, frozenset)
+"""Values that many names may have without being the same thing."""
 
 
 def state_of_module(module: ModuleType, prefix: str) -> list[tuple[str, object]]:
@@ -254,7 +264,7 @@ def _class_attributes(made: type[object]) -> list[tuple[str, object]]:
 
 
 def _held_by(function: FunctionType) -> list[tuple[str, object]]:
-    """Containers that a function keeps between calls: mutable defaults, and variables of a closure."""
+    """What a function keeps between calls: mutable defaults, and containers and objects of a closure."""
     found = [
         (f"default {place}", value)
         for place, value in enumerate(
@@ -262,7 +272,9 @@ def _held_by(function: FunctionType) -> list[tuple[str, object]]:
         )
     ]
     found += closure_of(function).items()
-    return [(name, value) for name, value in found if isinstance(value, list | dict | set | bytearray)]
+    containers = (list, dict, set, bytearray)
+    objects = [one for one in closure_of(function).items() if type(one[1]).__module__ in OWN_MODULES]
+    return [*objects, *((name, value) for name, value in found if isinstance(value, containers))]
 
 
 def is_constant(name: str, value: object) -> bool:

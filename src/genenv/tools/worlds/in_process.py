@@ -258,11 +258,13 @@ def public_functions(module: ModuleType) -> dict[str, Callable[..., object]]:
     """
     if found := decorated(module):
         return {one.name: one.function for one in found.values()}
-    return {
-        name: value
-        for name, value in _own(module)
-        if inspect.isfunction(value) and not inspect.isgeneratorfunction(value)
-    }
+    return {name: cast("Callable[..., object]", value) for name, value in _own(module) if _is_function(value)}
+
+
+def _is_function(value: object) -> bool:
+    """Whether a value is a function that returns once, also one that is cached (`functools.cache`)."""
+    itself: object = inspect.unwrap(value) if callable(value) and hasattr(value, "cache_info") else value
+    return inspect.isfunction(itself) and not inspect.isgeneratorfunction(itself)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -425,9 +427,9 @@ def needed_by(made: type[object]) -> list[str]:
 
 
 def methods(made: type) -> Iterator[str]:
-    """The names of a class's public methods, inherited ones too, less those that keep its state."""
+    """The names of a class's public methods, inherited ones too."""
     for name in dict.fromkeys(name for one in reversed(made.__mro__[:-1]) for name in vars(one)):
-        if not name.startswith("_") and name not in ("snapshot", "restore"):
+        if not name.startswith("_"):
             found: object = inspect.getattr_static(made, name)
             if inspect.isfunction(found) or isinstance(found, staticmethod | classmethod):
                 yield name
@@ -464,6 +466,8 @@ class InProcessWorld(LoadedWorld):
             self._class = cast("type[Any]", getattr(importlib.import_module(module), name))
         except (ModuleNotFoundError, AttributeError) as error:
             raise UsageError(f"{where} is not installed: {error}") from error
+        if not inspect.isclass(self._class):
+            raise UsageError(f"{where} is no class")
         made = self._class()
         self._tools = {name: described(getattr(made, name), name) for name in methods(self._class)}
         self.tools = {

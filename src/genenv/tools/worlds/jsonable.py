@@ -87,6 +87,25 @@ def state_of(value: object) -> Any:  # noqa: ANN401 - JSON
     return States().read("", value)
 
 
+def _with_classes(container: object, found: Any) -> Any:  # noqa: ANN401 - JSON
+    """The JSON of a list or a mapping, with the class of each of the user's objects if they have several.
+
+    Else two objects with equal attributes would be the same: a payment by card and one in cash.
+    """
+    places: Iterable[tuple[Any, object]] = ()
+    if isinstance(container, Mapping):
+        items = cast("Mapping[object, object]", container).items()
+        places = ((text_of(str(key)), one) for key, one in items)
+    elif isinstance(container, list | tuple | deque):
+        places = enumerate(cast("Iterable[object]", container))
+    own = {place: type(one).__qualname__ for place, one in places if type(one).__module__ in OWN_MODULES}
+    for place, name in own.items() if len(set(own.values())) > 1 else ():
+        with contextlib.suppress(LookupError, TypeError):
+            if isinstance(found[place], dict):
+                found[place] = {"class": name, **found[place]}
+    return found
+
+
 def is_code(value: object) -> bool:
     """Whether a value is code, not state: functions, classes, modules, and what a library made to be called.
 
@@ -225,7 +244,7 @@ class States(_Result):
                 raise _TooLarge
         self._inside.append(value)
         try:
-            found = super().container(value, depth)
+            found = _with_classes(value, super().container(value, depth))
             if isinstance(value, dict | list | set | deque) and (own := attributes(cast(object, value))):
                 return {"items": found, **{name: self.json(one, depth) for name, one in own.items()}}
             return found
@@ -304,6 +323,8 @@ class States(_Result):
             return f"<{kind.__qualname__}>"
         if kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__:
             own = dict(attributes(value))
+            if not own and kind.__module__ in OWN_MODULES:  # nothing but its class says what it is
+                return f"<{kind.__qualname__}>"
             if own or kind.__module__ in OWN_MODULES:
                 return {name: self.json(one, depth) for name, one in own.items() if not is_code(one)}
         made: Any = value.__reduce_ex__(4)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -31,6 +32,14 @@ _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 _DIES_WITH_PARENT, _ADOPTS_ORPHANS, _NO_NEW_RIGHTS = 1, 36, 38
 _EVERY_MS = 1000
 """Interval in which it checks whether its parent exists, if the system does not notify it."""
+
+# seccomp: linux/seccomp.h, linux/filter.h, linux/audit.h.
+_MACHINES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
+"""Machine -> its number in audit records, and that of the system call `socket`."""
+_FILTER_CALLS, _BY_PROGRAM = 22, 2
+_LOAD, _IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+_AT_NUMBER, _AT_ARCHITECTURE, _AT_FIRST_ARGUMENT = 0, 4, 16
+_ERROR, _ALLOW, _AF_UNIX = 0x00050000, 0x7FFF0000, 1
 
 # Landlock: linux/landlock.h. The system call numbers hold for all architectures but Alpha.
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
@@ -154,7 +163,7 @@ def _become(settings: dict[str, Any], command: list[str], waiting: int) -> None:
     limit(resource.RLIMIT_FSIZE, _FILE)
     limit(resource.RLIMIT_CORE, 0)
     with open(settings["report"], "w", encoding="ascii") as report:
-        cut = not settings["network"] and cut_off()
+        cut = not settings["network"] and cut_off() and (settings["listens"] or without_local_sockets())
         json.dump({"network": not cut, "confined": confine(settings["writable"])}, report)
     try:
         os.execvp(command[0], command)  # noqa: S606 - the user's command
@@ -194,6 +203,44 @@ def cut_off() -> bool:
             with open(f"/proc/self/{file}", "w", encoding="ascii") as to:
                 to.write(text)
     return True
+
+
+class _Instruction(ctypes.Structure):
+    _fields_ = (
+        ("code", ctypes.c_uint16),
+        ("if_true", ctypes.c_uint8),
+        ("if_false", ctypes.c_uint8),
+        ("value", ctypes.c_uint32),
+    )
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_uint16), ("instructions", ctypes.POINTER(_Instruction)))
+
+
+def without_local_sockets() -> bool:
+    """Refuse sockets of the family AF_UNIX from now on; return whether the system allowed it.
+
+    A network namespace does not hold them back: databases and Docker listen on files. Pairs of connected
+    sockets (`socketpair`) can still be made.
+    """
+    if sys.platform != "linux" or (machine := _MACHINES.get(os.uname().machine)) is None:
+        return False
+    architecture, socket = machine
+    program = (
+        (_LOAD, 0, 0, _AT_ARCHITECTURE),
+        (_IF_EQUAL, 0, 5, architecture),
+        (_LOAD, 0, 0, _AT_NUMBER),
+        (_IF_EQUAL, 0, 3, socket),
+        (_LOAD, 0, 0, _AT_FIRST_ARGUMENT),
+        (_IF_EQUAL, 0, 1, _AF_UNIX),
+        (_RETURN, 0, 0, _ERROR | errno.EACCES),
+        (_RETURN, 0, 0, _ALLOW),
+    )
+    instructions = (_Instruction * len(program))(*(_Instruction(*one) for one in program))
+    made = _Filter(len(program), instructions)
+    _C.prctl(_NO_NEW_RIGHTS, 1, 0, 0, 0)
+    return _C.prctl(_FILTER_CALLS, _BY_PROGRAM, ctypes.byref(made), 0, 0) == 0
 
 
 class _Rules(ctypes.Structure):

@@ -52,7 +52,12 @@ class Scratch:
         self._report = self.path / "report"
 
     def launched(
-        self, command: Sequence[str], *, network: bool = False, may_write: Sequence[str] = ()
+        self,
+        command: Sequence[str],
+        *,
+        network: bool = False,
+        may_write: Sequence[str] = (),
+        listens: bool = False,
     ) -> list[str]:
         """Return the command that starts another one with limits; its processes end with this process.
 
@@ -60,6 +65,8 @@ class Scratch:
             command: the words of the command.
             network: whether it may reach the network.
             may_write: folders besides this one in which it may write.
+            listens: whether it makes a local socket first, and refuses others itself
+                (`without_local_sockets`).
         """
         others = [str(Path(one).expanduser()) for one in may_write]
         settings = {
@@ -67,6 +74,7 @@ class Scratch:
             "scratch": str(self.path),
             "report": str(self._report),
             "network": network,
+            "listens": listens,
             "writable": [str(self.files), str(self.temporary), *others],
         }
         self._report.unlink(missing_ok=True)

@@ -286,7 +286,9 @@ class PythonWorld(LoadedWorld):
         command += [str(self._folder), self.file, self._name or "", self._address, str(sessions)]
         command.append(json.dumps(asdict(self._settings)))
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            self._scratch.launched(command, may_write=(str(self._scratch.path), *self._settings.may_write)),
+            self._scratch.launched(
+                command, may_write=(str(self._scratch.path), *self._settings.may_write), listens=True
+            ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -86,7 +86,7 @@ from genenv.tools.worlds.jsonable import (
     set_home,
     text_of,
 )
-from genenv.tools.worlds.launch import confine, die_with_parent, limit
+from genenv.tools.worlds.launch import confine, die_with_parent, limit, without_local_sockets
 
 _LARGE = 4096
 """Size in bytes of plain data from which on its parts are looked at by themselves."""
@@ -120,6 +120,7 @@ def main(original: str, file: str, name: str, address: str, sessions: str, setti
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen(256)
+    without_local_sockets()
     signal.signal(signal.SIGCHLD, partial(_remove_ended, prepared.sessions))
     gc.collect()
     gc.freeze()

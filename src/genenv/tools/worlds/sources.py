@@ -71,10 +71,10 @@ class PythonSource(BaseModel, frozen=True, extra="forbid"):
 
 
 class PackageSource(BaseModel, frozen=True, extra="forbid"):
-    """The methods of a class of genenv, called in this process."""
+    """The methods of a class of the simulated apps that come with genenv, called in this process."""
 
     kind: Literal["package"] = "package"
-    object: str = Field(pattern=r"^genenv\.[\w.]+:\w+$")
+    object: str = Field(pattern=r"^genenv\.tools\.tool_calling\.apps\.[\w.]+:[A-Z]\w*$")
 
     @property
     def label(self) -> str:

@@ -434,6 +434,13 @@ def _is_of(path: str, *parts: str) -> bool:
     return any(part in piece for piece in path.split(".")[:-1] for part in parts)
 
 
+_OTHER_KINDS = (
+    *("use_rslora", "use_dora", "alpha_pattern", "rank_pattern", "layers_to_transform", "modules_to_save"),
+    *("bias", "lora_bias", "fan_in_fan_out", "exclude_modules", "trainable_token_indices", "use_bdlora"),
+)
+"""Settings of PEFT with which an adapter computes something else than alpha / r times B A."""
+
+
 def _settings(folder: Path) -> dict[str, object]:
     """Read an adapter's rank, alpha and targets from its settings file, as settings of the policies.
 
@@ -449,6 +456,8 @@ def _settings(folder: Path) -> dict[str, object]:
         rank, alpha = int(found["r"]), float(found["lora_alpha"])
         if rank not in _RANKS or not math.isfinite(alpha):
             raise ValueError(f"rank {rank} and lora_alpha {alpha}")
+        if unknown := [name for name in _OTHER_KINDS if found.get(name) not in (None, False, {}, [], "none")]:
+            raise ValueError(f"it has {', '.join(unknown)}, which genenv does not compute")
         return {"lora_rank": rank, "lora_alpha": alpha, "lora_targets": named}
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise UsageError(f"{file} is no file of a LoRA adapter: {type(error).__name__}: {error}") from error

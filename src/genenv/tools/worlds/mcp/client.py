@@ -199,7 +199,12 @@ async def over_http(address: str, connection: Connection) -> AsyncGenerator[Tran
 _WRAPPED = "result"
 """The field in which the official package wraps a result that is not an object."""
 _MOST_DESCRIBED = 600
-_ERROR = re.compile(r"(?:[\w-]+ ){0,2}errors?\b[^\w]|failed to\b|exception\b", re.IGNORECASE)
+_ERROR = re.compile(
+    r"(?!(?:no|0|zero|without|found no)\b)"
+    r"(?:(?:[\w-]+ ){0,2}errors?\s*[:\[({—–-]|errors? (?:\w+ing|in|while|occurred|for|from|at)\b"
+    r"|an (?:\w+ )?error occurred\b|failed to\b|exception\s*[:\[(])",
+    re.IGNORECASE,
+)
 """Prefixes of texts that report an error without the protocol's error flag."""
 
 

@@ -125,7 +125,8 @@ _TRIES = 4
 _MOST_WAIT_S, _MOST_WAITED_S = 120.0, 900.0
 """Maximum seconds that a service may ask to wait, at once and in total."""
 _MOST_HOPS = 5
-_BUSY = frozenset({429, 503})
+_TOO_MANY = 429
+_BUSY = frozenset({_TOO_MANY, 503})
 
 Wait = Callable[[float], Awaitable[None]]
 
@@ -217,6 +218,10 @@ class HttpClient:
                     reply, told_s = await self._once(request)
                 if reply.status not in _BUSY:
                     return reply
+                if (
+                    request.method != "GET" and reply.status != _TOO_MANY
+                ):  # it may have been done all the same
+                    raise NoAnswer(f"it is too busy ({status_text(reply.status)})")
                 busy, wait_s = status_text(reply.status), wait_s if told_s is None else told_s
             except (ConnectError, ConnectTimeout) as error:
                 if is_last:

@@ -9,6 +9,7 @@ import random
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, urlencode, urlsplit
@@ -25,6 +26,7 @@ from genenv.tools.worlds.openapi.document import (
     Parameter,
     argument_name,
     deprecated,
+    is_blank,
     media_type,
     operations,
 )
@@ -53,11 +55,20 @@ _SIZES = frozenset(
 """Parameters for the number of records in a list."""
 _FEW = 10
 _CHANGES = re.compile(
-    "(?:add|cancel|create|delete|disable|enable|login|logoff|logout|pay|purge|refund|register|remove|reset|"
-    "restart|revoke|send|shutdown|signin|signout|submit|subscribe|transfer|trigger|unlock|unsubscribe|update|upload|"
-    "withdraw)(?![a-z])"
+    "activate|add|approve|ban|cancel|clear|close|create|deactivate|delete|deploy|"
+    "destroy|disable|drop|edit|enable|erase|execute|flush|insert|install|invoke|kick|"
+    "kill|login|logoff|logout|modify|pause|pay|publish|purge|reboot|refund|register|"
+    "reject|remove|rename|replace|reset|restart|resume|retry|revert|revoke|rollback|"
+    "rotate|run|send|shutdown|signin|signout|start|stop|submit|subscribe|suspend|"
+    "terminate|transfer|trigger|unlock|unpublish|unsubscribe|update|upload|wipe|withdraw|"
+    "write"
 )
-"""First words of operations that change something, whatever their method."""
+"""Words for changes, in the names and paths of operations, whatever their method."""
+_READING = re.compile(
+    "check|count|describe|download|export|fetch|find|get|list|lookup|query|read|search|show|view"
+)
+"""First words of names of operations that only read."""
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _BETWEEN: Mapping[str, str] = {"form": ",", "simple": ",", "spaceDelimited": " ", "pipeDelimited": "|"}
 _Place = tuple[str, str]
 """A place and a name: `("header", "x-api-key")`."""
@@ -120,9 +131,26 @@ class Requests:
 
 
 def reads(operation: Operation) -> bool:
-    """Whether an operation only reads: a GET whose name does not suggest a change."""
-    last = operation.segments[-1] if operation.segments else ""
-    return operation.method == "get" and not any(map(_CHANGES.match, (operation.name, last.lower())))
+    """Whether an operation only reads: a GET whose name and path do not suggest a change.
+
+    A name may have a word for a change after one for reading (`getRunStatus`).
+    Parts of the path begin with it.
+    """
+    if operation.method != "get":
+        return False
+    named = _lower_words(operation.name)
+    if named and not _READING.fullmatch(named[0]) and any(map(_is_change, range(len(named)), repeat(named))):
+        return False
+    return not any(_is_change(0, _lower_words(one)) for one in operation.segments if not is_blank(one))
+
+
+def _lower_words(text: str) -> list[str]:
+    return [word.lower() for word in _WORD.findall(text)]
+
+
+def _is_change(place: int, words: Sequence[str]) -> bool:
+    """Whether the word at a place is one for a change, by itself or with the next: `sign out`."""
+    return any(_CHANGES.fullmatch("".join(words[place : place + count])) for count in (1, 2))
 
 
 def _problem(operation: Operation, given: Collection[_Place]) -> str | None:
