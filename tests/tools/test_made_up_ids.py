@@ -116,7 +116,7 @@ def close_ticket(ticket_id: str, reason: str) -> bool:
 @pytest.mark.long
 def test_an_argument_that_leaves_no_trace_must_be_the_one_that_was_asked_for(tmp_path: Path) -> None:
     (tmp_path / "tickets.py").write_text(TICKETS)
-    found = made(tmp_path / "tickets", tmp_path / "tickets.py", base=2, held_out=8)
+    found = made(tmp_path / "tickets", tmp_path / "tickets.py", base=2, held_out=16)
     assert found.graph.recipes["close_ticket"].unseen == ("reason",)
     env = Tools(None, tmp_path / "tickets")
     try:
