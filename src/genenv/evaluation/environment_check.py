@@ -172,7 +172,6 @@ def _findings(env: Environment, config: RunConfig, n: int, pace: Pace) -> Iterat
     tasks = [*base, *held_out[:n]]
     if not tasks:
         return
-    gate.remember(base)
     proposals = _variations(env, gate, pace.through(_VARIATIONS, chosen), seed)
     yield _admitted(_VARIATIONS, proposals, pace, none=BROKEN)
     tasks += accepted(proposals)
@@ -180,7 +179,6 @@ def _findings(env: Environment, config: RunConfig, n: int, pace: Pace) -> Iterat
         by_parameters = cast(Environment, ByParameters(env))
         gate = Gate(by_parameters, config.curriculum, seed=seed)
         gate.protect(held_out)
-        gate.remember(base)
         proposals = _variations(by_parameters, gate, pace.through(_PARAMETERS, chosen), seed)
         yield _admitted(_PARAMETERS, proposals, pace, none=POOR)
     solved = [task for task in tasks if task.oracle]
