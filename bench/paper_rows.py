@@ -4,7 +4,8 @@
     python bench/paper_rows.py table docs/results/appendix/smollm2-paper.toml --offline 192 --file rows.jsonl
 
 `keep` appends the finished runs of a reproduction that the file does not have: held-out successes, budgets,
-and the metrics of the page. `table` prints the page of `genenv reproduce` from them.
+and the metrics of the page. `table` prints the page of `genenv reproduce` from them, and the differences at
+the end and at equal tokens.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from typing import Any
 from genenv.cli.console import seeds_of
 from genenv.config.run import RunConfig, load_config
 from genenv.errors import GenenvError, UsageError
-from genenv.research.reproduce import differences, markdown, subtitle, tables
+from genenv.research.reproduce import AGAINST, differences, markdown, subtitle, tables
 from genenv.research.reproduction import PARAMETERS, ROWS, collect_runs, rows_of
+from genenv.research.sweeps.compare import AT_THE_END, compare_runs
 from genenv.research.sweeps.readings import MeasuredRun, Measurement, read_all
+from genenv.statistics import p_word
 
 METRICS = ("time/round_s", "agent/new_success", "tasks/text_tokens", "tasks/required_response_tokens")
 """The metrics that the page reads."""
@@ -138,7 +141,22 @@ def page(config: Path, file: Path, offline: Sequence[int], seeds: str = "") -> s
     settings, chosen = load_config(config), seeds_of(seeds) if seeds else None
     runs = [run_of(line, settings) for line in lines(file) if chosen is None or line["seed"] in chosen]
     results = collect_runs(settings, rows_of(list(ROWS), offline), runs, place=file)
-    return markdown(config.stem, subtitle(results), tables(results), differences(results), results.notes)
+    found = [*differences(results), *at_the_end(runs)]
+    return markdown(config.stem, subtitle(results), tables(results), found, results.notes)
+
+
+def at_the_end(runs: Sequence[MeasuredRun]) -> list[str]:
+    """Return each variant held against GenEnv-Random at the end, and at equal tokens, with p after Holm."""
+    against, names = AGAINST[0], list(dict.fromkeys(run.variant for run in runs))
+    pairs = [(name, against) for name in names if name != against]
+    if against not in names or not pairs:
+        return []
+    return [
+        f"{one.one} at {one.budget}: {100 * one.difference.value:+.1f} ({100 * one.difference.low:+.1f} to "
+        f"{100 * one.difference.high:+.1f}; p {p_word(one.adjusted)})"
+        for one in compare_runs(runs, pairs).contrasts
+        if one.budget in (AT_THE_END, "all tokens")
+    ]
 
 
 if __name__ == "__main__":
