@@ -180,7 +180,8 @@ def _findings(env: Environment, config: RunConfig, n: int, pace: Pace) -> Iterat
         gate = Gate(by_parameters, config.curriculum, seed=seed)
         gate.protect(held_out)
         proposals = _variations(by_parameters, gate, pace.through(_PARAMETERS, chosen), seed)
-        yield _admitted(_PARAMETERS, proposals, pace, none=POOR)
+        # parameters that fit no task are what a simulator learns to avoid: some are enough
+        yield _admitted(_PARAMETERS, proposals, pace, none=POOR, enough=0.0)
     solved = [task for task in tasks if task.oracle]
     if solved:
         yield _all("solutions that pass the check", solved, lambda task: _passes(env, task), pace)
@@ -222,12 +223,22 @@ def _variations(env: Environment, gate: Gate, seeds: Iterable[Seed], seed: int) 
     return proposals
 
 
-def _admitted(what: str, proposals: Sequence[Proposal], pace: Pace, *, none: str) -> Finding:
-    """Return how many proposals pass the gate; `none` is the state if not one does."""
+def _admitted(
+    what: str, proposals: Sequence[Proposal], pace: Pace, *, none: str, enough: float = _FEW_VALID
+) -> Finding:
+    """Return how many proposals pass the gate.
+
+    Args:
+        what: the check.
+        proposals: the outcomes.
+        pace: of the check.
+        none: the state if not one passes.
+        enough: the share above which it is good.
+    """
     valid = len(accepted(proposals))
     return Finding(
         what=what,
-        state=GOOD if valid > _FEW_VALID * len(proposals) else POOR if valid else none,
+        state=GOOD if valid > enough * len(proposals) else POOR if valid else none,
         seen=_share(valid, len(proposals))
         + _reasons([p.outcome for p in proposals if isinstance(p.outcome, Rejection)])
         + pace.note(what),
