@@ -87,6 +87,12 @@ BREAKS = [
     ('draft(random.Random(f"seed {i}")', "draft(random.Random()", "seeds() gives others"),
     ("draft(random.Random(i), 2030", "draft(random.Random(), 2030", "held_out() gives others"),
     ("variation(self, seed, rng):", 'variation(self, seed, rng):\n        return {"x": 1}', "0 of 10"),
+    (
+        "variation(self, seed, rng):",
+        "variation(self, seed, rng):\n        return seed.spec",
+        "seed unchanged",
+    ),
+    ("return draft(rng, 2000", "return draft(random.Random(), 2000", "same random numbers"),
     ('"answer": answer}', '"answer": answer, "r": random.random()}', "build makes another task"),
 ]
 

@@ -345,7 +345,7 @@ def test_a_function_in_a_file_is_found_from_another_folder_and_a_run_says_that_i
     assert "has changed since" not in same.stderr
     code.write_text("def half(rewards):\n    return [2 * reward - 1 for reward in rewards]\n")
     said = succeeds("train", "--out", "../run", "--resume", *longer(3)).stderr
-    assert "what agent.advantage names has changed since the run was started: rounds from 3 on use it" in said
+    assert f"{code} (agent.advantage) has changed since the run was started: rounds from 3 on use it" in said
     assert "# from round 3 on: run.rounds = 3 (was 2), the contents of agent.advantage\n" in file.read_text()
     assert "has changed since" not in succeeds("train", "--out", "../run", "--resume", *longer(4)).stderr
 

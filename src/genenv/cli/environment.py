@@ -40,7 +40,7 @@ Name = Annotated[
     str,
     typer.Argument(
         metavar="ENVIRONMENT",
-        help="An environment's name, package.module:Class for one of your own, an environment of others "
+        help="An environment's name, package.module:Class or FILE.py:Class for one of your own, an environment of others "
         "(openenv:http://HOST:PORT, verifiers:TASKSET, textarena:GAME), or a run's TOML file.",
     ),
 ]

@@ -34,6 +34,8 @@ LIMIT_S = 30.0
 """Seconds after which a check starts no new item; the listing of held-out tasks may take longer."""
 T = TypeVar("T")
 _FEW_VALID, _UNINFORMED = 0.5, 0.05
+_MOST_TWICE = 20
+"""Seeds that are varied twice with the same random numbers."""
 _GARBAGE = ((), ("",), ("{" * 10_000,), ("\x00\u202e\ud800",), ("0" * 1_000_000,), ("yes",) * 100)
 
 
@@ -120,7 +122,8 @@ _VARIATIONS, _PARAMETERS = "variations that pass the gate", "random parameters t
 _FIXES: Mapping[str, str] = {
     "base data, the same every time": "let seeds() yield the same seeds each time, each with its skills",
     "seeds that are tasks": "see the reason: build() or the gate refuses these seeds",
-    _VARIATIONS: "see the reasons; let variation() change more of a seed, or add seeds",
+    _VARIATIONS: "see the reasons: variation() gives specs that build() accepts, other than the seed's, and "
+    "the same for the same random numbers",
     _PARAMETERS: 'see the reasons; simulator.writes = "parameters" needs drawn() to give such specs',
     "solutions that pass the check": "mend check(), or the solution of the task that is named",
     "solutions that pass when they are played": "let episode() take the replies that check() takes; "
@@ -173,7 +176,9 @@ def _findings(env: Environment, config: RunConfig, n: int, pace: Pace) -> Iterat
     if not tasks:
         return
     proposals = _variations(env, gate, pace.through(_VARIATIONS, chosen), seed)
-    yield _admitted(_VARIATIONS, proposals, pace, none=BROKEN)
+    fault = _fault_of_variations(env, chosen, seed)
+    found = _admitted(_VARIATIONS, proposals, pace, none=BROKEN)
+    yield replace(found, state=BROKEN, seen=fault) if fault else found
     tasks += accepted(proposals)
     if isinstance(env, HasParameters):
         by_parameters = cast(Environment, ByParameters(env))
@@ -221,6 +226,17 @@ def _variations(env: Environment, gate: Gate, seeds: Iterable[Seed], seed: int) 
         context, spec = written(item, text, context_id=f"c{number}", generation_id=f"c{number}-g0")
         proposals += gate.admit([context], [spec])
     return proposals
+
+
+def _fault_of_variations(env: Environment, seeds: Sequence[Seed], seed: int) -> str:
+    """Return what is wrong with variations and unseen by the gate: unchanged seeds, or chance of their own."""
+    unchanged, seeds = 0, seeds[:_MOST_TWICE]
+    for item in seeds:
+        one, again = (env.variation(item, generator(seed, "check", item.id)) for _ in range(2))
+        if one != again:
+            return f"{item.id} has another one for the same random numbers"
+        unchanged += one == item.spec
+    return f"{_share(unchanged, len(seeds))} are their seed unchanged" if 2 * unchanged > len(seeds) else ""
 
 
 def _admitted(

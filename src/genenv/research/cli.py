@@ -19,7 +19,7 @@ from genenv.cli.progress import ConsoleReporter
 from genenv.cli.tables import comparison_table, show
 from genenv.errors import UsageError, registered
 from genenv.evaluation import compare as comparing
-from genenv.files import check_writable
+from genenv.files import check_writable, write_csv
 from genenv.texts import inert
 
 if TYPE_CHECKING:
@@ -136,6 +136,8 @@ def _runs(
     if out is not None:
         from genenv.research.sweeps.page import write_page
 
+        if measured:
+            write_csv(out / "metrics.csv", sweeps.metric_numbers(measured))
         title = " and ".join(path.resolve().name for path in paths[:3])
         page = write_page(found, out, title=title)
         console.print(Text(f"page: {page}"), soft_wrap=True)

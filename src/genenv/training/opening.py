@@ -52,6 +52,7 @@ from genenv.simulator.source import (
 from genenv.training.branching import Origin, first_weights
 from genenv.training.loop import CoEvolution
 from genenv.training.resuming import (
+    changed_files,
     check_length,
     for_training,
     possible,
@@ -360,16 +361,17 @@ def go_on(
         return f"{folder.path} is finished: all of its {number} rounds are committed{unchanged}"
 
     resolved = resolve(possible(change, folder, other_arithmetic=other_arithmetic))
+    check_own_parts(resolved)
     with _opened(resolved, folder, reporter) as loop:
         final = replace(change, asked=loop.config)
 
         def note_changes(last: int | None) -> None:
             _check_ours(folder, saved)
             since, edited = 0 if last is None else last + 1, remember_files(folder, loop.config)
-            for key in edited:
+            for one in changed_files(loop.config, edited):
                 reporter.note(
-                    f"note: what {key} names has changed since the run was started: rounds from {since} on "
-                    "use it as it is now"
+                    f"note: {one} has changed since the run was started: rounds from {since} on use it as it "
+                    "is now"
                 )
             record(folder, final, edited, since=since)
             remember(folder, file)

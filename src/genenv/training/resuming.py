@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +105,27 @@ def _digest(place: Path) -> str:
     return digest.hexdigest()
 
 
+def stored_digests(run: Path) -> dict[str, str]:
+    """Return the digests that a run has of the user's files; none if it was started by an older version."""
+    path = run / FILES
+    return cast(dict[str, str], json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+def changed_files(config: RunConfig, edited: Sequence[str]) -> Iterator[str]:
+    """Yield each of the user's files that has changed, with the settings that name it.
+
+    Args:
+        config: the settings of the run.
+        edited: what `remember_files` returned.
+    """
+    by_file: dict[str, list[str]] = {}
+    for key in edited:
+        by_file.setdefault(str(by_key(config)[key]).partition(".py:")[0], []).append(key)
+    for file, keys in by_file.items():
+        code = ".py" if any(f"{file}.py:" in str(by_key(config)[key]) for key in keys) else ""
+        yield f"{file}{code} ({', '.join(keys)})"
+
+
 def remember_files(folder: RunFolder, config: RunConfig) -> list[str]:
     """Store the digests of the user's files, and return the settings whose file has changed since the last.
 
@@ -113,7 +134,7 @@ def remember_files(folder: RunFolder, config: RunConfig) -> list[str]:
         config: its settings with absolute paths.
     """
     path, now = folder.path / FILES, digests(config)
-    before = cast(dict[str, str], json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    before = stored_digests(folder.path)
     if now != before:
         write_whole(path, json.dumps(now, indent=2) + "\n")
     return sorted(key for key in now.keys() & before.keys() if now[key] != before[key])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -295,3 +297,19 @@ def test_with_seats_the_leading_agent_counts_and_with_a_regret_the_weak_one() ->
     paired = parse_config(with_variant({}, "paired"))
     assert set(_counted_agents(paired)) == {"protagonist"}
     assert set(_counted_agents(parse_config({"agents": agents}))) == {"one", "two"}
+
+
+def test_runs_of_one_variant_with_other_versions_of_a_file_are_said_to_be_so(tmp_path: Path) -> None:
+    runs = []
+    for seed, digest in ((0, "a"), (1, "a"), (2, "b")):
+        for name in ("a", "b"):
+            path = tmp_path / name / str(seed)
+            path.mkdir(parents=True)
+            (path / "files.json").write_text(json.dumps({"agent.advantage": digest if name == "a" else "a"}))
+            runs.append(replace(run_of(name, seed, 2, 2), path=path))
+    told = [note for note in compare_runs(runs).notes if "agent.advantage" in note]
+    assert told == [
+        "a: what agent.advantage names is not the same in seeds 0, 1 and seeds 2; play some of them again"
+    ]
+    more = [*runs, *(run_of("c", seed, 2, 2) for seed in range(3))]
+    assert "not compared: c; name them with --contrast A:B" in compare_runs(more, [("a", "b")]).notes

@@ -38,6 +38,7 @@ from genenv.statistics import (
     ratio,
     with_holm,
 )
+from genenv.training.resuming import stored_digests
 from genenv.types import Json
 
 AT_THE_END = "the end"
@@ -160,6 +161,10 @@ def compare_runs(
         raise UsageError("no two of these runs have the same seed (run.seed): nothing is paired")
     notes += _unpaired(variants, pairs)
     notes += _other_tasks(variants, pairs)
+    notes += _other_files(variants)
+    notes += _not_compared(variants, pairs)
+    if any(run.config.policy.backend == "scripted" for run in readings):
+        notes.append("the policies are scripted and learn from nothing: this tries settings, not variants")
     notes += _unfinished(readings)
     notes += _read_between(readings)
     notes += _spent_less(readings, at or {})
@@ -306,6 +311,30 @@ def _other_tasks(
                 "other tasks with that, the difference is one of tasks too"
             )
     return notes
+
+
+def _other_files(variants: Mapping[str, Sequence[MeasuredRun]]) -> list[str]:
+    """Return a sentence for each of the user's files that runs of one variant used in several versions."""
+    notes: list[str] = []
+    for name, runs in variants.items():
+        seeds: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for run in runs:
+            for key, digest in stored_digests(run.path).items():
+                seeds[key, digest].append(run.seed)
+        for key in dict.fromkeys(key for key, _ in seeds):
+            versions = [found for (of, _), found in seeds.items() if of == key]
+            if len(versions) > 1:
+                told = " and ".join(f"seeds {', '.join(map(str, found))}" for found in versions)
+                notes.append(f"{name}: what {key} names is not the same in {told}; play some of them again")
+    return notes
+
+
+def _not_compared(
+    variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Return a sentence about variants that no pair names."""
+    left = [name for name in variants if all(name not in pair for pair in pairs)]
+    return [f"not compared: {', '.join(left)}; name them with --contrast A:B"] if left else []
 
 
 def _environment(config: RunConfig) -> dict[str, Json]:
@@ -487,6 +516,15 @@ def metric_rows(contrasts: Sequence[MetricContrast]) -> Iterator[tuple[str, ...]
     """Yield the cells of each contrast, in the order of `METRIC_COLUMNS`."""
     for one in contrasts:
         yield (one.metric, one.one, one.other, *(f"{mean:.4g}" for mean in one.means), *one.cells(".3g"))
+
+
+def metric_numbers(contrasts: Sequence[MetricContrast]) -> Iterator[Sequence[object]]:
+    """Yield a header and a row of numbers for each contrast; empty where there is none."""
+    yield ("metric", "variant", "against", "mean", "against it", "difference", "low", "high", "p", "p (Holm)")
+    for one in contrasts:
+        apart = one.difference
+        numbers = (*one.means, apart.value, apart.low, apart.high, apart.p, one.adjusted)
+        yield (one.metric, one.one, one.other, *("" if math.isnan(n) else n for n in numbers))
 
 
 def _metric_contrast(

@@ -29,6 +29,7 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.reader import read_last_round
 from genenv.settings import is_own
 from genenv.simulator.settings import check_simulator
+from genenv.training.opening import check_own_parts
 
 FILE = "sweep.json"
 _LONGEST = 200
@@ -179,6 +180,7 @@ class Grid(_File, frozen=True):
                 )
             read = parse_config(with_variant(document, variant))  # as its runs will read it
             check_simulator(read.simulator)
+            check_own_parts(read)
             if shared_warmup:
                 _check_interface(parse_config(document), read, variant)
         unknown = [name for pair in contrasts for name in pair if name not in variants]
