@@ -40,8 +40,9 @@ Name = Annotated[
     str,
     typer.Argument(
         metavar="ENVIRONMENT",
-        help="An environment's name, package.module:Class or FILE.py:Class for one of your own, an environment of others "
-        "(openenv:http://HOST:PORT, verifiers:TASKSET, textarena:GAME), or a run's TOML file.",
+        help="An environment's name, a folder of tools, package.module:Class or FILE.py:Class for one of your "
+        "own, an environment of others (openenv:http://HOST:PORT, verifiers:TASKSET, textarena:GAME), or a "
+        "run's TOML file.",
     ),
 ]
 Number = Annotated[int, typer.Option("--n", min=1, help="How many tasks of each kind to look at.")]

@@ -229,7 +229,7 @@ def _variations(env: Environment, gate: Gate, seeds: Iterable[Seed], seed: int) 
 
 
 def _fault_of_variations(env: Environment, seeds: Sequence[Seed], seed: int) -> str:
-    """Return what is wrong with variations and unseen by the gate: unchanged seeds, or chance of their own."""
+    """Return what is wrong with variations that the gate cannot see: unchanged seeds, chance of their own."""
     unchanged, seeds = 0, seeds[:_MOST_TWICE]
     for item in seeds:
         one, again = (env.variation(item, generator(seed, "check", item.id)) for _ in range(2))
