@@ -40,8 +40,8 @@ Name = Annotated[
     str,
     typer.Argument(
         metavar="ENVIRONMENT",
-        help="An environment's name, a folder of tools, package.module:Class or FILE.py:Class for one of your "
-        "own, an environment of others (openenv:http://HOST:PORT, verifiers:TASKSET, textarena:GAME), or a "
+        help="An environment's name, a folder of tools, package.module:Class or FILE.py:Class of your own, "
+        "an environment of others (openenv:http://HOST:PORT, verifiers:TASKSET, textarena:GAME), or a "
         "run's TOML file.",
     ),
 ]
