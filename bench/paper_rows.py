@@ -21,9 +21,8 @@ from genenv.config.run import RunConfig, load_config
 from genenv.errors import GenenvError, UsageError
 from genenv.research.reproduce import AGAINST, differences, markdown, subtitle, tables
 from genenv.research.reproduction import PARAMETERS, ROWS, collect_runs, rows_of
-from genenv.research.sweeps.compare import AT_THE_END, compare_runs
+from genenv.research.sweeps.compare import AT_THE_END, compare_runs, rows
 from genenv.research.sweeps.readings import MeasuredRun, Measurement, read_all
-from genenv.statistics import p_word
 
 METRICS = ("time/round_s", "agent/new_success", "tasks/text_tokens", "tasks/required_response_tokens")
 """The metrics that the page reads."""
@@ -151,12 +150,8 @@ def at_the_end(runs: Sequence[MeasuredRun]) -> list[str]:
     pairs = [(name, against) for name in names if name != against]
     if against not in names or not pairs:
         return []
-    return [
-        f"{one.one} at {one.budget}: {100 * one.difference.value:+.1f} ({100 * one.difference.low:+.1f} to "
-        f"{100 * one.difference.high:+.1f}; p {p_word(one.adjusted)})"
-        for one in compare_runs(runs, pairs).contrasts
-        if one.budget in (AT_THE_END, "all tokens")
-    ]
+    shown = rows(compare_runs(runs, pairs))
+    return [", ".join(cells) for cells in shown if cells[0] in (AT_THE_END, "all tokens")]
 
 
 if __name__ == "__main__":

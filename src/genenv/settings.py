@@ -140,9 +140,9 @@ def _extra(field: FieldInfo) -> dict[str, JsonValue]:
     return cast(dict[str, JsonValue], extra) if isinstance(extra, dict) else {}
 
 
-_OWN = re.compile(r"(?:[A-Za-z_][\w.]*|[^:\n]*\.py):[A-Za-z_]\w*")
 _IN_FILE = re.compile(r"[^:\n]*\.py:[A-Za-z_]\w*")
 """A user-defined function or class of a file."""
+_OWN = re.compile(rf"[A-Za-z_][\w.]*:[A-Za-z_]\w*|{_IN_FILE.pattern}")
 
 
 @dataclass(frozen=True, slots=True)

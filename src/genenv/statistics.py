@@ -423,7 +423,14 @@ class Contrast:
         )
         return value, f"{low} to {high}", p_word(self.adjusted), str(self.difference.seeds), self.outcome()
 
+    def numbers(self) -> tuple[object, ...]:
+        """The cells of `NUMBERS`, to compute with: unrounded, in the unit of the scores; empty if unknown."""
+        found = self.difference
+        values = (found.value, found.low, found.high, found.p, self.adjusted)
+        return *("" if math.isnan(one) else one for one in values), found.seeds, self.outcome()
 
+
+NUMBERS = ("difference", "low", "high", "p", "p (Holm)", "seeds", "verdict")
 CELLS = ("difference", "95% interval", "p (Holm)", "seeds", "verdict")
 _ContrastT = TypeVar("_ContrastT", bound=Contrast)
 

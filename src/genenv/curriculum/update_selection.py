@@ -124,21 +124,14 @@ def _newness(novelty: float | None, config: CurriculumConfig) -> float:
     return min(1.0, novelty / config.full_novelty)
 
 
-def trained_groups(
-    groups: Sequence[Group],
-    new: Sequence[Task],
-    config: CurriculumConfig,
-    generations: Sequence[Generation] = (),
-) -> Sequence[Group]:
+def trained_groups(groups: Sequence[Group], new: Sequence[Task], config: CurriculumConfig) -> Sequence[Group]:
     """Return the groups that the agent trains on.
 
     Args:
-        groups: all rollouts of a round.
+        groups: the rollouts of a round, without those that only score their task (`not_only_scored`).
         new: its new tasks; with `agent_band` those outside the band are left out.
         config: `agent_band` and the band.
-        generations: the round's generations; tasks of those that are only scored are left out.
     """
-    groups = not_only_scored(groups, generations)
     if not config.agent_band:
         return groups
     names = {task.id for task in new}

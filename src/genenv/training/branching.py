@@ -98,25 +98,18 @@ class Origin:
             raise UsageError(
                 f"the agents are {', '.join(now)}, but {', '.join(then)} in {self}; a branch keeps them"
             )
-        for name, own in config.population.items():
-            if own.kl_coefficient and self._lacks_reference(name):
-                section = f"agents.{name}" if config.agents else name
-                raise UsageError(
-                    f"{section}.kl_coefficient is {own.kl_coefficient:g}, but {self} was trained without a "
-                    f"KL term and keeps no reference for it; set {section}.kl_coefficient to 0"
-                )
         if config.simulator.source == "model" and not self._has_simulator():
             raise UsageError(f"{self} has no simulator's weights to go on with; set simulator.source")
-        if (
-            config.simulator.source == "model"
-            and config.simulator.kl_coefficient
-            and self.config.policy.tuning != "lora"
-            and not self.config.simulator.kl_coefficient
-        ):
-            raise UsageError(
-                f"simulator.kl_coefficient is {config.simulator.kl_coefficient:g}, but {self} was trained "
-                "without a KL term and keeps no reference for it; set simulator.kl_coefficient to 0"
-            )
+        learning = {name: own.kl_coefficient for name, own in config.population.items()}
+        if config.simulator.source == "model":
+            learning["simulator"] = config.simulator.kl_coefficient
+        for name, coefficient in learning.items():
+            if coefficient and self._lacks_reference(name):
+                section = f"agents.{name}" if name in config.agents else name
+                raise UsageError(
+                    f"{section}.kl_coefficient is {coefficient:g}, but {self} was trained without a "
+                    f"KL term and keeps no reference for it; set {section}.kl_coefficient to 0"
+                )
 
     def fill(self, folder: RunFolder, config_toml: str) -> None:
         """Copy the store and the checkpoint into the folder of a branch, and write its settings."""
@@ -146,11 +139,13 @@ class Origin:
         """Return the comment at the top of a branch's settings that names its origin."""
         return f"# goes on from {self}: these settings hold from round {self.round + 1} on\n\n"
 
-    def _lacks_reference(self, agent: str) -> bool:
-        """Whether an agent had no KL term, and its checkpoint none of the weights that one refers to."""
-        policy = self.config.policy_of(agent)
+    def _lacks_reference(self, name: str) -> bool:
+        """Whether an agent, or the simulator, had no KL term and no weights in its checkpoint for one."""
+        then = self.config
+        own = then.population.get(name, then.simulator)
+        policy = then.policy if own is then.simulator else then.policy_of(name)
         always_kept = policy.tuning == "lora" and policy.backend != "ppo"
-        return not always_kept and not self.config.population[agent].kl_coefficient
+        return not always_kept and not own.kl_coefficient
 
     def _has_simulator(self) -> bool:
         place = self.checkpoint / "simulator"

@@ -82,12 +82,17 @@ def digests(config: RunConfig) -> dict[str, str]:
     These are the files of user-defined functions and classes, of data and of the environment, by the setting
     that names them. Weights and the modules that a file imports are not read.
     """
-    found: dict[str, str] = {}
+    return {key: _digest(place) for key, place in _own_places(config).items()}
+
+
+def _own_places(config: RunConfig) -> dict[str, Path]:
+    """Return the user's files and folders that decide about results, by the setting that names them."""
+    found: dict[str, Path] = {}
     for key, value in by_key(config).items():
         if isinstance(value, str) and (is_own(value) or key.startswith(_OF_TASKS)):
             place = own_file(value) if is_own(value) else Path(value)
             if place is not None and place.is_absolute() and place.exists():
-                found[key] = _digest(place)
+                found[key] = place
     return found
 
 
@@ -118,12 +123,10 @@ def changed_files(config: RunConfig, edited: Sequence[str]) -> Iterator[str]:
         config: the settings of the run.
         edited: what `remember_files` returned.
     """
-    by_file: dict[str, list[str]] = {}
+    places, by_file = _own_places(config), dict[Path, list[str]]()
     for key in edited:
-        by_file.setdefault(str(by_key(config)[key]).partition(".py:")[0], []).append(key)
-    for file, keys in by_file.items():
-        code = ".py" if any(f"{file}.py:" in str(by_key(config)[key]) for key in keys) else ""
-        yield f"{file}{code} ({', '.join(keys)})"
+        by_file.setdefault(places[key], []).append(key)
+    yield from (f"{file} ({', '.join(keys)})" for file, keys in by_file.items())
 
 
 def remember_files(folder: RunFolder, config: RunConfig) -> list[str]:

@@ -270,7 +270,7 @@ class Producer:
             generations=generations,
             batches=batches,
             groups=groups,
-            trained=trained_groups(groups, new, wanted, generations),
+            trained=trained_groups(repeatable, new, wanted),
             selection=selection,
             replayed=replayed,
             profile=profile,

@@ -336,8 +336,8 @@ def _check_positions(causal: Any, source: str, context_tokens: int) -> None:  # 
     usual = rope.get("original_max_position_embeddings") or original or config.max_position_embeddings
     if rope.get("rope_type") in ("longrope", "dynamic") and context_tokens > usual:
         raise UsageError(
-            f"{source} turns its rotary positions by the longest sequence beside it beyond {usual:,} tokens "
-            f"(rope_type {rope['rope_type']!r}): set policy.context_tokens to {usual} or less"
+            f"the rotary embedding of {source} depends on the longest sequence of a batch beyond {usual:,} "
+            f"tokens (rope_type {rope['rope_type']!r}): set policy.context_tokens to {usual} or less"
         )
 
 

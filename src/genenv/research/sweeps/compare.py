@@ -29,6 +29,7 @@ from genenv.research.sweeps.recovery import (
 )
 from genenv.statistics import (
     CELLS,
+    NUMBERS,
     ROUNDING,
     WITHIN_NOISE,
     Contrast,
@@ -519,12 +520,10 @@ def metric_rows(contrasts: Sequence[MetricContrast]) -> Iterator[tuple[str, ...]
 
 
 def metric_numbers(contrasts: Sequence[MetricContrast]) -> Iterator[Sequence[object]]:
-    """Yield a header and a row of numbers for each contrast; empty where there is none."""
-    yield ("metric", "variant", "against", "mean", "against it", "difference", "low", "high", "p", "p (Holm)")
+    """Yield a header and a row of numbers for each contrast."""
+    yield ("metric", "variant", "against", "mean", "against it", *NUMBERS)
     for one in contrasts:
-        apart = one.difference
-        numbers = (*one.means, apart.value, apart.low, apart.high, apart.p, one.adjusted)
-        yield (one.metric, one.one, one.other, *("" if math.isnan(n) else n for n in numbers))
+        yield (one.metric, one.one, one.other, *one.means, *one.numbers())
 
 
 def _metric_contrast(

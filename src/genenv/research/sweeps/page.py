@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -22,7 +21,7 @@ from genenv.research.sweeps.compare import (
 )
 from genenv.research.sweeps.readings import BUDGETS, OUTCOMES, MeasuredRun
 from genenv.research.sweeps.recovery import recovery_rows, shifted_run
-from genenv.statistics import mean_interval
+from genenv.statistics import NUMBERS, mean_interval
 from genenv.types import JsonObject
 from genenv.viewer.frozen import chart_page, line_chart
 
@@ -61,16 +60,11 @@ def write_page(comparison: Comparison, folder: Path, *, title: str) -> Path:
 
 
 def _contrasts(comparison: Comparison) -> Iterator[Sequence[object]]:
-    """Yield the contrasts as numbers: shares, not points; empty where there is none."""
-    yield (
-        *("budget", "amount", "variant", "against", "success", "success of against"),
-        *("difference", "low", "high", "p", "p (Holm)", "seeds", "verdict"),
-    )
+    """Yield the contrasts as numbers: shares, not points; the amount is empty at the end."""
+    yield ("budget", "amount", "variant", "against", "success", "success of against", *NUMBERS)
     for one in comparison.contrasts:
-        apart = one.difference
-        numbers = (one.amount, *one.means, apart.value, apart.low, apart.high, apart.p, one.adjusted)
-        amount, *values = ("" if math.isnan(number) else number for number in numbers)
-        yield (one.budget, amount, one.one, one.other, *values, apart.seeds, one.outcome())
+        amount = "" if one.budget == AT_THE_END else one.amount
+        yield (one.budget, amount, one.one, one.other, *one.means, *one.numbers())
 
 
 def _curves(comparison: Comparison) -> Iterator[Sequence[object]]:

@@ -218,9 +218,8 @@ class HttpClient:
                     reply, told_s = await self._once(request)
                 if reply.status not in _BUSY:
                     return reply
-                if (
-                    request.method != "GET" and reply.status != _TOO_MANY
-                ):  # it may have been done all the same
+                may_repeat = request.method == "GET" or reply.status == _TOO_MANY
+                if not may_repeat:  # a write may have been done all the same
                     raise NoAnswer(f"it is too busy ({status_text(reply.status)})")
                 busy, wait_s = status_text(reply.status), wait_s if told_s is None else told_s
             except (ConnectError, ConnectTimeout) as error:

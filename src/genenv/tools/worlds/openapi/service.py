@@ -9,7 +9,6 @@ import random
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, urlencode, urlsplit
@@ -133,24 +132,21 @@ class Requests:
 def reads(operation: Operation) -> bool:
     """Whether an operation only reads: a GET whose name and path do not suggest a change.
 
-    A name may have a word for a change after one for reading (`getRunStatus`).
-    Parts of the path begin with it.
+    A name may have a word for a change after one for reading (`getRunStatus`); parts of a path begin with it.
     """
-    if operation.method != "get":
-        return False
     named = _lower_words(operation.name)
-    if named and not _READING.fullmatch(named[0]) and any(map(_is_change, range(len(named)), repeat(named))):
-        return False
-    return not any(_is_change(0, _lower_words(one)) for one in operation.segments if not is_blank(one))
+    from_each = (named[n:] for n in range(len(named)) if not _READING.fullmatch(named[0]))
+    parts = (_lower_words(one) for one in operation.segments if not is_blank(one))
+    return operation.method == "get" and not any(map(_begins_a_change, (*from_each, *parts)))
 
 
 def _lower_words(text: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(text)]
 
 
-def _is_change(place: int, words: Sequence[str]) -> bool:
-    """Whether the word at a place is one for a change, by itself or with the next: `sign out`."""
-    return any(_CHANGES.fullmatch("".join(words[place : place + count])) for count in (1, 2))
+def _begins_a_change(words: Sequence[str]) -> bool:
+    """Whether the first word is one for a change, by itself or with the next: `sign out`."""
+    return any(_CHANGES.fullmatch("".join(words[:count])) for count in (1, 2))
 
 
 def _problem(operation: Operation, given: Collection[_Place]) -> str | None:
