@@ -24,8 +24,9 @@ from genenv.gate.gate import base_tasks, examined
 from genenv.tools.bundle import Bundle, comparable
 from genenv.tools.bundle_check import check_tools
 from genenv.tools.calls import format_calls
-from genenv.tools.check import audit, calls_of, says
+from genenv.tools.check import audit, calls_of
 from genenv.tools.environment import Tools
+from genenv.tools.language.said import says
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
 from genenv.tools.toolbox import is_for_measuring
@@ -168,6 +169,20 @@ def test_values_are_stated_and_answers_are_not(env: Tools, tasks: dict[str, Task
         ("About 4.33 a day.", 13 / 3, True),
         ("About 4.34 a day.", 13 / 3, False),
         ("About 4 a day.", 13 / 3, False),
+        ("It is 82 degrees Celsius there.", "82 °C", True),
+        ("It is 82°C there.", "82 °C", True),
+        ("The temperature (in °C) is 82 there.", "82 °C", True),
+        ("It is 82 degrees Fahrenheit there.", "82 °C", False),
+        ("It is 82.5 °C there.", "82 °C", False),
+        ("It costs 1250 dollars.", "$1,250.00", True),
+        ("It costs 1250 euros.", "$1,250.00", False),
+        ("It costs $1250.", "$1,250.00", True),
+        ("It is 5 kilometers away.", "5 km", True),
+        ("It is 5 m away, not 6 km.", "5 km", False),
+        ("It is 5 miles away.", "5 km", False),
+        ("It is 12.5 percent.", "12.5%", True),
+        ("It is in room 5.", "5A", False),
+        ("It is 12.", "12-A", False),
     ],
 )
 def test_an_answer_is_said_as_a_number_or_in_whole_words(

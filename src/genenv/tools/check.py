@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from decimal import Decimal
 from itertools import combinations, islice
 from typing import Any, cast
 
@@ -21,6 +19,7 @@ from genenv.tools.calls import Reply, format_calls, read_reply
 from genenv.tools.discover.recipes import FRESH
 from genenv.tools.discover.state_values import refers
 from genenv.tools.generate.fresh_values import fresh, is_closed
+from genenv.tools.language.said import says, states
 from genenv.tools.language.wording import (
     asks,
     asks_for,
@@ -48,13 +47,6 @@ _MOST_OTHERS = 8
 """Number of values of a closed set that are tried in place of a task's."""
 _DRAWS = 20
 """Maximum number of tries per random call to draw a call that is not in the solution."""
-_NUMBER = re.compile(
-    r"(?<![\w.-])-?\d+(?:,\d{3})*(?:\.\d+)?"
-    r"(?=(?:[kcm]?m|km/h|[km]?g|m?l|[kMGT]?B|m?s|min|hrs?|[hdCFVA]|k?Wh?|pcs|px|pts?)?(?!\w))"
-)
-"""A number, also with a unit at once after it, as in `5km`."""
-_SHORT_DIGITS = 2
-"""From so many decimals on, a number that is said may be rounded."""
 
 
 def calls_of(payload: Mapping[str, Json], key: str) -> list[Call]:
@@ -313,31 +305,6 @@ def _unsaid(answers: Sequence[Json], words: str) -> str | None:
         if missing is None
         else f"The last reply does not say {_cut(json.dumps(missing, ensure_ascii=False))}."
     )
-
-
-def says(words: str, answer: Json) -> bool:
-    """Whether words state a value: a number as a number, text as whole words, ignoring case and spaces."""
-    if isinstance(answer, int | float) and not isinstance(answer, bool):
-        numbers = (one.replace(",", "") for one in _NUMBER.findall(words))
-        if isinstance(answer, int):
-            return any(Decimal(one) == answer for one in numbers)
-        return any(_is_near(one, answer) for one in numbers)
-    text = caseless(str(answer))
-    return bool(text) and re.search(rf"(?<!\w){re.escape(text)}(?!\w)", caseless(words)) is not None
-
-
-def _is_near(said: str, answer: float) -> bool:
-    """Whether a number is the answer, or the answer rounded to the decimals that are said."""
-    decimals = len(said.partition(".")[2])
-    rounded = round(answer, decimals) if decimals >= _SHORT_DIGITS else answer
-    return abs(float(said) - rounded) < 1e-9
-
-
-def states(request: str, value: Json) -> bool:
-    """Whether a request states a value as it stands: a number as a number, a text letter for letter."""
-    if isinstance(value, str):
-        return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", request) is not None
-    return not isinstance(value, bool) and isinstance(value, int | float) and says(request, value)
 
 
 def audit(toolbox: Toolbox, task: Task) -> Rejection | None:

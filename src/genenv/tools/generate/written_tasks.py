@@ -25,13 +25,13 @@ from genenv.evaluation.held_out import Conversation, Limits
 from genenv.progress import Stage
 from genenv.seeding import generator, stream
 from genenv.texts import tallied
-from genenv.tools.check import states
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import parsed_result, succeeded
 from genenv.tools.discover.state_values import single_paths
 from genenv.tools.environment import Tools
 from genenv.tools.generate.plans import can_be_told, sizes_shown, step_of
 from genenv.tools.language.model_wordings import Model
+from genenv.tools.language.said import states
 from genenv.tools.language.wording import is_documented
 from genenv.tools.language.words import SpokenValues
 from genenv.tools.spec import Program, Question, Size, Use
