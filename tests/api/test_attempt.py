@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 import genenv
+from endpoints import Server
 from genenv.api.runs import Agent
 from genenv.config.run import parse_config
 from genenv.environments.base import Ask, OutOfTurns
@@ -145,3 +148,24 @@ def test_the_environment_of_a_run_has_its_seats_agents_and_seed() -> None:
     assert model.heard[0][0]["content"].startswith("You are ")
     assert set(model.max_tokens) == {3}
     assert done.verdict == own.grade(done.task, done.replies)
+
+
+def test_a_single_reply_may_be_graded_as_it_stands() -> None:
+    env = genenv.Environment("programs")
+    task = env.held_out[0]
+    assert env.grade(task, task.oracle[0]) == env.grade(task, task.oracle)
+    assert env.grade(task, task.oracle[0]).success
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_model_behind_an_endpoint_answers_in_a_notebook_and_leaves_no_connection(server: Server) -> None:
+    async def cell() -> str:  # a notebook runs a loop already
+        agent = genenv.load_agent(f"openai:{server.url}#m")
+        env = genenv.Environment("programs")
+        with pytest.raises(UsageError, match=re.escape("env=...")):
+            agent.attempt(env.held_out[:1])
+        assert len(agent.attempt(env.held_out[:2], env=env)) == 2
+        return agent.reply([{"role": "user", "content": "hi"}]).text
+
+    assert asyncio.run(cell()) == "hello"
+    gc.collect()  # what is left open warns here

@@ -15,6 +15,8 @@ import pytest
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer, apply_chat_template
 
 from genenv.chat.tool_calls import read_calls
+from genenv.environments import load_environment
+from genenv.environments.mixture import MixtureConfig
 from genenv.gate.gate import base_tasks
 from genenv.interop import data
 from genenv.interop.data_rows import Filters
@@ -247,6 +249,77 @@ def test_tools_of_another_library_are_those_of_the_task(tmp_path: Path, environm
     assert exported(run, "verl", tmp_path / "verl") == {"train.parquet": 1}
     described = solved(tmp_path / "described", f"[environment]\n{environment}", CALL, tools=[])
     assert exported(described, "verl", tmp_path / "described_verl") == {"train.parquet": 1, "sft.parquet": 1}
+
+
+def _seated(task: Task, seat: str, number: int, *, solved: bool, own: str = "") -> Trace:
+    prompt = (Message(role="user", content=own),) if own else ()
+    return replace(
+        _trace(task, f"{number}/{seat}@{number:016x}", "A move."),
+        **{"success": solved, "reward": float(solved)},
+        messages=(*prompt, Message(role="assistant", content=CALL if number else "A move.")),
+    )
+
+
+def _game(folder: Path) -> Path:
+    """A task of two seats with a tool: the first wins all four, the second, whose prompt is its own, one."""
+    seed = Seed(id="one", environment="x", spec={}, skills=("x",))
+    task = Task(
+        **{"id": "t", "environment": "x", "skills": ("x",), "spec": {}, "oracle": ()},
+        payload={"tools": [BUY]},
+        messages=(Message(role="user", content="Buy a pear."),),
+        lineage=Lineage(origin=Origin.SEED, seed_id="one"),
+    )
+    first = tuple(_seated(task, "buyer", i, solved=True) for i in range(4))
+    second = tuple(_seated(task, "seller", i, solved=i == 1, own="Sell it.") for i in range(4))
+    groups = [
+        Group(task=task, agent="one", seat="buyer", traces=first),
+        Group(task=task, agent="two", seat="seller", traces=second),
+    ]
+    return _stored(folder, '[environment]\nname = "openenv:http://127.0.0.1:9"\n', [seed], groups)
+
+
+def test_with_seats_a_tasks_rate_is_that_of_the_leading_one(tmp_path: Path) -> None:
+    run = _game(tmp_path / "run")
+    assert exported(run, "trl", tmp_path / "out", low=0.9)["grpo/train.jsonl"] == 1
+    row = json.loads((tmp_path / "out" / "grpo" / "train.jsonl").read_text())
+    assert (row["attempts"], row["success_rate"]) == (4, 1.0)
+
+
+def test_a_later_seat_is_offered_no_tools_and_is_named(tmp_path: Path) -> None:
+    run = _game(tmp_path / "run")
+    assert exported(run, "trl", tmp_path / "trl")["sft/train.jsonl"] == 3
+    rows = [json.loads(line) for line in (tmp_path / "trl" / "sft" / "train.jsonl").read_text().splitlines()]
+    found = [
+        (row["seat"], row["prompt"][0]["content"], row["tools"] != "[]", "tool_calls" in row["completion"][0])
+        for row in rows
+    ]
+    assert sorted(found) == [
+        ("buyer", "Buy a pear.", True, False),
+        ("buyer", "Buy a pear.", True, True),
+        ("seller", "Sell it.", False, False),  # what it writes is text
+    ]
+    exported(run, "openai", tmp_path / "openai")
+    plain = [json.loads(line) for line in (tmp_path / "openai" / "train.jsonl").read_text().splitlines()]
+    assert [one.get("tools") for one in plain if one["messages"][0]["content"] == "Sell it."] == [None]
+
+
+@pytest.mark.long
+def test_members_of_a_mixture_have_calls_as_data_or_as_text_as_they_were_sampled(tmp_path: Path) -> None:
+    styles = {"a": "native", "b": "json"}
+    members = {name: {"name": "tool_calling", "style": style} for name, style in styles.items()}
+    env = load_environment("mixture", MixtureConfig(members=members))
+    seeds = [next(seed for seed in env.seeds() if seed.id.startswith(f"{name}:")) for name in members]
+    tasks = base_tasks(env, seeds, seed=0).values()
+    groups = [Group(task=task, traces=(_trace(task, "good", CALL),)) for task in tasks]
+    of_members = "".join(
+        f'[environment.members.{name}]\nname = "tool_calling"\nstyle = "{style}"\n'
+        for name, style in styles.items()
+    )
+    run = _stored(tmp_path / "run", f'[environment]\nname = "mixture"\n{of_members}', seeds, groups)
+    exported(run, "trl", tmp_path / "trl")
+    rows = [json.loads(line) for line in (tmp_path / "trl" / "sft" / "train.jsonl").read_text().splitlines()]
+    assert ["tool_calls" in row["completion"][0] for row in rows] == [True, False]
+    assert [bool(json.loads(row["tools"])) for row in rows] == [True, False]
 
 
 def test_a_dataset_without_tools_has_none_to_offer(tmp_path: Path) -> None:

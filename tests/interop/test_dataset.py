@@ -247,7 +247,7 @@ def test_repeated_rows_are_left_out_and_counted(tmp_path: Path) -> None:
     env = opened(tmp_path, rows=[*SUMS, SUMS[3], SUMS[3]], held_out=0.0)
     assert len(env.seeds()) == len(SUMS)
     assert env.omitted == "2 rows repeat earlier ones and are left out (first: tasks.jsonl, line 17)"
-    assert opened(tmp_path).omitted is None
+    assert opened(tmp_path, held_out=0.0).omitted is None
 
 
 def test_values_that_a_skill_cannot_hold_are_told_apart(tmp_path: Path) -> None:
@@ -671,6 +671,25 @@ def test_likelihoods_choose_rows_where_a_column_has_demonstrations(folder: Path)
     with PoolStore.open(folder / "run/pool.db", create=False) as store:
         assert store.metrics(2)["probe/candidates"] == 8.0
     assert "nobody knows solutions" in refused(*TYPED[:5], *SETTINGS, *words, "--out", "other")
+
+
+def test_a_row_without_a_demonstration_is_a_task_without_one(tmp_path: Path) -> None:
+    rows = [row | {"solution": row["answer"] if row["answer"] > "3" else None} for row in SUMS]
+    env = opened(tmp_path, EXACT, rows, demonstration="solution", held_out=0.0)
+    oracles = {task.messages[-1].content: task.oracle for task in tasks_of(env)}
+    assert oracles == {row["prompt"]: (row["solution"],) * (row["solution"] is not None) for row in rows}
+    number, texts = {"prompt": "1 + 1?", "answer": 2}, {"prompt": "1 + 1?", "answer": ["2"]}
+    numbers = opened(tmp_path, EXACT, [number], demonstration="answer", held_out=0.0)
+    assert [task.oracle for task in tasks_of(numbers)] == [("2",)]
+    with pytest.raises(UsageError, match=r"tasks.jsonl, line 1: 'answer' .* is \[\"2\"\], no text"):
+        opened(tmp_path, EXACT, [texts], demonstration="answer", held_out=0.0)
+
+
+def test_a_run_says_how_few_rows_are_held_out(tmp_path: Path) -> None:
+    assert "only 1 row held out" in str(opened(tmp_path, EXACT, SUMS, held_out=0.01).omitted)
+    many = [{"prompt": f"Say {n}.", "answer": str(n)} for n in range(400)]
+    assert opened(tmp_path, EXACT, many, held_out=0.2).omitted is None
+    assert opened(tmp_path, EXACT, SUMS, held_out=0.0).omitted is None
 
 
 def test_a_run_on_rows_tells_nothing_of_a_simulator(folder: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from genenv.errors import UsageError
+from genenv.interop.exported import Exported
 from interop.conftest import opened
 
 gymnasium = pytest.importorskip("gymnasium", reason="the package gymnasium is not installed")
@@ -24,6 +25,28 @@ def test_it_keeps_what_gymnasium_asks(importable: Path, name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(made.unwrapped, skip_render_check=True)
+
+
+def test_texts_of_any_characters_go_through_vectors_and_shared_memory_is_refused(importable: Path) -> None:
+    name = importlib.import_module("programs_env.gym_env").ENV_ID
+    vector = gymnasium.make_vec(name, num_envs=2, vectorization_mode="sync")
+    texts, _ = vector.reset(seed=0)
+    assert all(isinstance(text, str) for text in texts)
+    vector.step(["Antwort für mich: 3 ≠ 4", ""])
+    vector.close()
+    with pytest.raises(ValueError, match="shared_memory=False"):
+        gymnasium.make_vec(name, num_envs=2, vectorization_mode="async")
+    space = importlib.import_module("genenv.interop.gym").AnyText()
+    assert "ü" in space
+    assert space.sample() in space
+
+
+def test_the_newest_folder_of_a_name_is_made(importable: Path, tmp_path: Path) -> None:
+    register = importlib.import_module("genenv.interop.gym").register
+    folders = [importable / name / name / "data" for name in ("programs_env", "desk_env")]
+    ids = [gymnasium.make(register("twice", folder)).reset(seed=0)[1]["task_id"] for folder in folders]
+    for task, folder in zip(ids, folders, strict=True):
+        assert task in {one.id for one in Exported(folder).tasks()}
 
 
 def test_a_reply_that_is_written_as_the_readme_shows_is_a_call(importable: Path) -> None:

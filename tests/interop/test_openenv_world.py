@@ -460,3 +460,30 @@ def test_replies_become_actions_by_the_schema() -> None:
 def test_a_name_that_is_none_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="unknown environment"):
         load_environment("openenv")
+
+
+class Chat:
+    """An environment whose observations are whole conversations."""
+
+    def reset(self, **_: Any) -> dict[str, Any]:
+        asked = [{"role": "user", "content": "2 + 2?"}]
+        return {"observation": {"messages": asked, "tools": []}, "reward": None, "done": False}
+
+    def step(self, content: str = "", **_: Any) -> dict[str, Any]:
+        return {"observation": {"messages": []}, "reward": float("4" in content), "done": True}
+
+
+def test_the_users_system_message_comes_before_a_conversation_of_the_server(server: OpenEnvServer) -> None:
+    server.make = Chat
+    calls = {"type": "array", "items": {"type": "object"}}
+    text = {"type": "string", "default": ""}
+    server.action = {"title": "A", "type": "object", "properties": {"content": text, "tool_calls": calls}}
+    own = first(opened(server, system="Reply with the number alone."))
+    assert [one.content for one in own.messages] == ["Reply with the number alone.", "2 + 2?"]
+    assert [one.content for one in first(opened(server)).messages] == ["2 + 2?"]
+
+
+def test_values_of_what_numbers_the_tasks_are_refused(server: OpenEnvServer) -> None:
+    with pytest.raises(UsageError, match=r"environment.vary lists values of 'seed', but tasks have a seed"):
+        opened(server, vary={"seed": [11, 12]}).seeds()
+    assert len(opened(server, vary={"deep": {"seed": [11, 12]}}).seeds()) == 6

@@ -10,8 +10,13 @@ from typing import Any
 
 import pytest
 
+from genenv.environments.base import Environment
 from genenv.errors import UsageError
+from genenv.gate.gate import base_tasks
 from genenv.interop import trl
+from genenv.interop.export import Export, write
+from genenv.progress import Silent
+from genenv.types import Task
 from interop.conftest import opened
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -213,3 +218,44 @@ def test_its_trainer_takes_a_step(importable: Path, tmp_path: Path, monkeypatch:
     assert logged["tools/call_frequency"] == 1.0
     assert logged["tools/failure_frequency"] == 0.0
     assert 0.0 <= logged["reward"] <= 1.0
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A mixture of a text game, single questions, and tools whose calls are text there."""
+    members = {
+        "game": {"name": "guess_who"},
+        "question": {"name": "programs"},
+        "tools": {"name": "tool_calling", "style": "json", "mode": "multi"},
+    }
+    folder = tmp_path_factory.mktemp("mixture")
+
+    def tasks(env: Environment) -> list[Task]:
+        seeds = [next(seed for seed in env.seeds() if seed.id.startswith(f"{name}:")) for name in members]
+        return list(base_tasks(env, seeds, seed=0).values())
+
+    export = Export(environment="mixture", settings={"members": members}, train=3, held_out=0)
+    write(folder / "mixed", export, tasks, Silent())
+    return folder / "mixed" / "mixed" / "data"
+
+
+def test_each_task_of_a_mixture_is_played_in_its_own_way(mixed: Path) -> None:
+    exported, reward = trl.Exported(mixed), trl.reward_function(mixed)
+    assert exported.about.settings["members"]["tools"].get("style") == "native"
+    offered = {tool["function"]["name"] for tool in exported.tools}  # type: ignore[index]
+    for row, task in zip(exported.rows(), exported.tasks(), strict=True):
+        environment = trl.environment_class(mixed)()
+        environment.reset(**row)
+        if task.id.startswith("base-game"):
+            assert "has no tool" in called(environment, sorted(offered)[0])
+            for reply in task.oracle:
+                called(environment, "act", text=reply)
+            said = [{"role": "assistant", "content": ""}]
+        elif task.id.startswith("base-question"):
+            said = [{"role": "assistant", "content": task.oracle[0]}]
+        else:
+            said = completion(environment, task.oracle)
+        due = exported.grade(task, task.oracle).reward
+        assert due > 0
+        assert reward(completions=[said], environments=[environment]) == [due], task.id
+    exported.close()

@@ -211,15 +211,16 @@ class Agent:
             number of processed tokens, including prompts; and L under the older version. Both numbers count
             the tokens of each version.
         """
-        if tasks and not any(task.oracle for task in tasks):
+        solved = [task for task in tasks if task.oracle]
+        if tasks and not solved:
             raise UsageError(
                 f"nobody knows solutions of tasks of {env.name}, so nothing can be foretold by them; set "
                 'curriculum.foretold_by to "attempts" or "text", or curriculum.candidates to 1'
             )
-        played = await self._played(env, tasks)
+        played = await self._played(env, solved)
         known = [
             (task.id, datum)
-            for task, trace in zip(tasks, played, strict=True)
+            for task, trace in zip(solved, played, strict=True)
             if trace.success
             for datum in imitate(trace)
         ]

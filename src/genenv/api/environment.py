@@ -223,9 +223,9 @@ class Environment:
         """Start a step-by-step rollout of a task."""
         return StepwiseRollout(self.world, task)
 
-    def grade(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Return the checker's verdict on the agent's replies to a task."""
-        return self.world.check(task, replies)
+    def grade(self, task: Task, replies: str | Sequence[str]) -> Verdict:
+        """Return the checker's verdict on the agent's reply, or replies, to a task."""
+        return self.world.check(task, [replies] if isinstance(replies, str) else replies)
 
     def check(self, n: int = 100) -> tuple[Finding, ...]:
         """Check the contract of environments, as `genenv check` does; return the findings.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from genenv.api.environment import Environment, named, words
-from genenv.chat.assistant import Assistant, ChatMessage, Reply
+from genenv.chat.assistant import Assistant, ChatMessage, Closes, Reply
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig, load_config
 from genenv.environments.base import failed, verdict_of
@@ -28,6 +29,8 @@ from genenv.training import opening as training
 from genenv.training.branching import Origin as Branching
 from genenv.types import JsonObject, Message, Origin, StopReason, Task, Verdict
 from genenv.viewer.frozen import write_report
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +80,19 @@ class Agent:
         talk = self._assistant.talk(next(self._conversations))
         most = max_tokens or self._limits.max_new_tokens
 
-        async def ask() -> Reply:
-            return await talk(chat, tools=tools, max_tokens=most)
+        return self._run(lambda: talk(chat, tools=tools, max_tokens=most))
 
-        return run_with_own_loop(lambda: asyncio.run(ask()))
+    def _run(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Run what asks the model in an event loop of its own, at whose end its connections are closed."""
+
+        async def run() -> T:
+            try:
+                return await ask()
+            finally:
+                if isinstance(self._assistant, Closes):
+                    await self._assistant.close()
+
+        return run_with_own_loop(lambda: asyncio.run(run()))
 
     def attempt(
         self, tasks: Task | Sequence[Task], env: Environment | str | Path | None = None
@@ -97,10 +109,10 @@ class Agent:
         of = self.env if env is None else named(env)
         if of is None:
             raise UsageError(
-                f"{self.name} was trained on no environment here; say whose tasks these are: environment=..."
+                f"{self.name} was trained on no environment here; say whose tasks these are: env=..."
             )
         listed = [tasks] if isinstance(tasks, Task) else list(tasks)
-        return run_with_own_loop(lambda: asyncio.run(self._attempted(of, listed)))
+        return self._run(lambda: self._attempted(of, listed))
 
     async def _attempted(self, env: Environment, tasks: Sequence[Task]) -> list[Attempted]:
         world, many = env.world, any(env.world.episode(task).max_turns > 1 for task in tasks[:1])
@@ -144,7 +156,9 @@ def load_agent(name: str | Path, settings: Mapping[str, object] | None = None) -
     config = load_config(None if named is None else RunFolder.open(named.run).config)
     which = None if named is None else config.agent_of(named.policy)
     env = None if named is None else Environment.of_run(config, which)
-    answering = assistant(found, asked.policy, asked.endpoint, asked.sampling)
+    answering = run_with_own_loop(
+        lambda: assistant(found, asked.policy, asked.endpoint, asked.sampling)  # an endpoint is asked at once
+    )
     return Agent(found, answering, Limits.of_run(config, which), env)
 
 

@@ -355,8 +355,8 @@ class Bamboogle(Benchmark):
         return self.settings.mode == "search"
 
     def most_replies(self, item: Item) -> int:
-        """Return the most replies: one, and one more per search."""
-        return 1 + (self.settings.max_searches if self.many_turns(item) else 0)
+        """Return the most replies: one; with searches one each, one that asks for too many, the last."""
+        return 2 + self.settings.max_searches if self.many_turns(item) else 1
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
         """Roll out the question, then ask the judge, and return both replies."""

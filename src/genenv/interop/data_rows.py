@@ -25,13 +25,17 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.codec import from_text, messages_from_json, task_of
 from genenv.runs.store.database import Database
 from genenv.texts import clean, json_line
-from genenv.types import Json, JsonObject, Message, Origin, StopReason, Task
+from genenv.types import Json, JsonObject, Message, Origin, StopReason, Task, seat_of
 from genenv.untrusted.documents import read_toml
 
 Rows = Iterator[JsonObject]
 
 LAST = 2**53
 """The last round if no other is given."""
+_LEADING = """group_position = (
+    SELECT min(position) FROM groups WHERE groups.task_id = tasks.id AND groups.round = traces.round
+)"""
+"""Chooses the trajectories of the leading seat, see `genenv.types.leading`."""
 _UNGRADED = (StopReason.ERROR.value, StopReason.TIMEOUT.value)
 
 
@@ -109,6 +113,10 @@ class Tries:
     task: Task
     round: int
     all: Sequence[Tried]
+    seat: str
+    """The seat that was played; empty in an environment without seats."""
+    offered: bool
+    """Whether the task's tools were offered: to the first seat alone, which has no prompt of its own."""
 
     def distinct(self, *, success: bool) -> list[Tried]:
         """Return the graded trajectories that solved the task, or did not; of equal ones, one."""
@@ -151,6 +159,10 @@ class Source:
         finally:
             close_environment(env)
 
+    def tools_of(self, group: Tries) -> list[JsonObject]:
+        """Return the tools that the chat template offered in these trajectories, in OpenAI's form."""
+        return self.tools(group.task) if self.native and group.offered else []
+
     def count(self, *, held_out: bool | None) -> int:
         """Return the number of rows that are read: tasks, or trajectories (None)."""
         if held_out is None:
@@ -162,6 +174,8 @@ class Source:
     def tasks(self, *, held_out: bool = False) -> Iterator[Rolled]:
         """Yield the tasks that fit the filters; held-out tasks fit all of them."""
         graded = "task_id = tasks.id AND stop_reason NOT IN ('error', 'timeout') AND round BETWEEN ?1 AND ?2"
+        if any(seat_of(from_text(row[0])) for row in self._db.rows("SELECT id FROM traces LIMIT 1")):
+            graded += f" AND {_LEADING}"
         sql = f"""SELECT tasks.*,
                          round BETWEEN ?1 AND ?2 OR EXISTS (
                              SELECT 1 FROM groups WHERE task_id = tasks.id AND round BETWEEN ?1 AND ?2
@@ -190,9 +204,10 @@ class Source:
                 if self.filters.fits(sum(graded), len(graded)):
                     of = (found[0]["task_id"],)
                     for task in self._db.read(task_of, "SELECT * FROM tasks WHERE id = ?", of):
+                        seat = seat_of(from_text(found[0]["id"]))
                         for prompt, own in _by_prompt(map(_tried, found)).items():
                             seen = _cleaned(replace(task, messages=prompt or task.messages))
-                            yield Tries(seen, round_, own)
+                            yield Tries(seen, round_, own, seat, offered=not prompt)
 
 
 def _held_tools(task: Task) -> list[JsonObject]:
@@ -291,6 +306,7 @@ def hf_trajectories(source: Source) -> Rows:
                 yield {
                     "id": one.id,
                     "task_id": group.task.id,
+                    **_seat(group),
                     "round": group.round,
                     "prompt": _plain(group.task.messages),
                     "completion": _plain(one.messages),
@@ -311,24 +327,28 @@ def grpo(source: Source, *, held_out: bool = False) -> Rows:
 
 def sft(source: Source) -> Rows:
     """Yield solved trajectories as prompt and completion."""
-    shape = partial(_calling, native=source.native, as_text=False)
     for group in source.tries():
+        shape = partial(_calling, native=bool(source.tools_of(group)), as_text=False)
         for one in group.distinct(success=True):
             yield _pair(source, group, completion=shape(one.said))
 
 
 def preference(source: Source) -> Rows:
     """Yield pairs of a solved and a failed trajectory of the same group."""
-    shape = partial(_calling, native=source.native, as_text=False)
     for group in source.tries():
+        shape = partial(_calling, native=bool(source.tools_of(group)), as_text=False)
         pairs = zip(group.distinct(success=True), group.distinct(success=False), strict=False)
         for good, bad in pairs:
             yield _pair(source, group, chosen=shape(good.said), rejected=shape(bad.said))
 
 
 def _pair(source: Source, group: Tries, **said: list[JsonObject]) -> JsonObject:
-    tools: JsonObject = {"tools": json_line(source.tools(group.task))} if source.native else {}
-    return {"prompt": _plain(group.task.messages), **said, **tools, "task_id": group.task.id}
+    tools: JsonObject = {"tools": json_line(source.tools_of(group))} if source.native else {}
+    return {"prompt": _plain(group.task.messages), **said, **tools, "task_id": group.task.id, **_seat(group)}
+
+
+def _seat(group: Tries) -> JsonObject:
+    return {"seat": group.seat} if group.seat else {}
 
 
 def openai(source: Source) -> Rows:
@@ -336,9 +356,9 @@ def openai(source: Source) -> Rows:
     for group in source.tries():
         for one in group.distinct(success=True):
             conversation = (*group.task.messages, *one.said)
-            tools = source.tools(group.task)
+            tools = source.tools_of(group)
             yield {
-                "messages": _calling(conversation, native=source.native, as_text=True),
+                "messages": _calling(conversation, native=bool(tools), as_text=True),
                 **({"tools": tools} if tools else {}),
             }
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from pydantic import BaseModel
@@ -28,11 +28,13 @@ from genenv.environments import (
     FOLDER_MARK,
     close_environment,
     environment_config,
+    environment_name,
     environment_names,
     is_folder,
     shown_name,
 )
 from genenv.environments.base import Environment, tools_of
+from genenv.environments.mixture import NAME as MIXTURE
 from genenv.errors import UsageError
 from genenv.files import check_writable, filled
 from genenv.gate.gate import base_tasks
@@ -286,12 +288,28 @@ def write(
 
 def native(export: Export) -> dict[str, object]:
     """Return the settings that differ from the defaults, after applying `_NATIVE` to unset ones."""
-    kind = environment_config(export.environment)
-    ours = export.environment in environment_names() or is_folder(export.environment)
-    fits = ours and _NATIVE.keys() <= kind.model_fields.keys()
-    wanted = {key: value for key, value in _NATIVE.items() if fits and key not in export.asked}
-    chosen = kind.model_validate({**export.settings, **wanted})
-    return _changed_only(chosen)
+    wanted = {
+        key: value
+        for key, value in _natively(export.environment, export.settings).items()
+        if key not in export.asked
+    }
+    return _changed_only(environment_config(export.environment).model_validate({**export.settings, **wanted}))
+
+
+def _natively(name: str, settings: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings of `_NATIVE` that an environment has; of a mixture, its members with theirs."""
+    if not (name in environment_names() or is_folder(name)):
+        return {}
+    if name == MIXTURE:
+        members = cast("Mapping[str, Mapping[str, object]]", settings.get("members", {}))
+        return {
+            "members": {
+                member: {**table, **_natively(environment_name(str(table.get("name"))), table)}
+                for member, table in members.items()
+            }
+        }
+    fields = environment_config(name).model_fields
+    return {key: value for key, value in _NATIVE.items() if "style" in fields and key in fields}
 
 
 def _changed_only(settings: BaseModel) -> dict[str, object]:

@@ -175,10 +175,14 @@ class Exported:
         return list(found.values())
 
     @cached_property
-    def max_turns(self) -> int:
-        """Return the largest number of turns of any task."""
-        tasks = [task for split in SPLITS for task in self.tasks(split)]
-        return max((self.env.episode(task).max_turns for task in tasks), default=1)
+    def has_text_games(self) -> bool:
+        """Return whether a task is a conversation in text."""
+        return any(self.is_text_game(task) for split in SPLITS for task in self.tasks(split))
+
+    def is_text_game(self, task: Task) -> bool:
+        """Return whether a task is a conversation in text: several turns without tools."""
+        episode = self.env.episode(task)
+        return episode.max_turns > 1 and not tools_of(episode)
 
 
 CALLS = (

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-from gymnasium.spaces import Text
+from gymnasium.spaces import Space
 
 from genenv.errors import UsageError
 from genenv.interop.exported import CALLS, Exported, Session
@@ -25,11 +25,22 @@ LONGEST = 1_000_000
 """The most characters of an observation or an action."""
 
 
-class AnyText(Text):
-    """A space of texts: contains text of any characters; samples are printable."""
+class AnyText(Space[str]):
+    """A space of texts of any characters; samples are printable.
+
+    Gymnasium's own `Text` knows its characters and reserves shared memory for the longest text. With this one
+    `make_vec(..., vectorization_mode="async")` asks for `vector_kwargs={"shared_memory": False}`.
+    """
 
     def __init__(self) -> None:
-        super().__init__(max_length=LONGEST, min_length=0, charset=string.printable)
+        super().__init__(dtype=str)
+
+    def __eq__(self, other: object) -> bool:
+        """Two spaces of texts are the same."""
+        return isinstance(other, AnyText)
+
+    def __hash__(self) -> int:
+        return hash(AnyText)
 
     def contains(self, x: object) -> bool:
         """Return whether `x` is a text of at most `LONGEST` characters."""
@@ -37,8 +48,8 @@ class AnyText(Text):
 
     def sample(self, mask: Any = None, probability: Any = None) -> str:  # noqa: ANN401 - as the base class
         """Return a line of random printable characters."""
-        length = int(self.np_random.integers(0, 80))
-        return super().sample((length, None)) if length else ""
+        places = self.np_random.integers(0, len(string.printable), size=self.np_random.integers(0, 80))
+        return "".join(string.printable[place] for place in places)
 
 
 class TaskEnvironment(gymnasium.Env[str, str]):
@@ -105,13 +116,15 @@ class TaskEnvironment(gymnasium.Env[str, str]):
 def register(name: str, folder: str | Path) -> str:
     """Register an environment for `gymnasium.make("genenv/NAME-v0")` and return that id.
 
+    A name that is registered already stands for the new folder from then on.
+
     Args:
         name: the NAME in the id.
         folder: the folder of the exported environment.
     """
     known = f"genenv/{name}-v0"
-    if known not in gymnasium.registry:
-        gymnasium.register(
-            id=known, entry_point=f"{__name__}:TaskEnvironment", kwargs={"folder": str(folder)}
-        )
+    kwargs = {"folder": str(folder)}
+    if known not in gymnasium.registry or gymnasium.registry[known].kwargs != kwargs:
+        gymnasium.registry.pop(known, None)  # `register` warns of an id that it has
+        gymnasium.register(id=known, entry_point=f"{__name__}:TaskEnvironment", kwargs=kwargs)
     return known

@@ -1,9 +1,10 @@
 # pyright: standard
 """Exported tasks in TRL: the `environment_factory`, reward functions and dataset for `GRPOTrainer`.
 
-TRL offers every public method of an environment as a tool. If the tasks offer tools, the methods are these,
-with their own schemas. If a rollout is a conversation in text, there is one tool, `act`, which sends the next
-reply. If a task is one reply, there is no tool, and the completion is graded.
+TRL offers every public method of an environment as a tool. If tasks offer tools, the methods are these, with
+their own schemas. If rollouts are conversations in text, the tool is `act`, which sends the next reply. If a
+task is one reply, it needs no tool, and the completion is graded. A mixture may have tasks of all three
+kinds: TRL then offers all tools in each, and those that a task lacks answer that it lacks them.
 
 A tool does not know which calls were made in the same turn, so it answers as if all calls so far were one
 turn. The verdict grades the completion turn by turn, as in genenv.
@@ -32,10 +33,11 @@ Completion = Sequence[Mapping[str, Any]]
 OVER = "The task has ended."
 _NOT_SHOWN = "Done."
 """The result of a tool call in tasks of one reply, which show no results."""
+_ACT = "act"
 ACT: JsonObject = {
     "type": "function",
     "function": {
-        "name": "act",
+        "name": _ACT,
         "description": "Say the next reply of the task, and hear what comes of it.",
         "parameters": {
             "type": "object",
@@ -76,12 +78,15 @@ class Environment:
         """Start a rollout of the task of a row."""
         del row
         self._task, self._calls = task_of(task), []
-        self._session = self._exported.session(self._task) if self._tools == [ACT] else None
+        is_game = self._exported.is_text_game(self._task)
+        self._session = self._exported.session(self._task) if is_game else None
 
     def _called(self, name: str, arguments: JsonObject) -> str:
         if self._session is not None:
             if self._session.done:
                 return OVER
+            if name != _ACT:
+                return f"This task has no tool {name!r}, only {_ACT!r}."
             answer = self._session.send(str(arguments.get("text", "")))
             return "\n".join(str(one["content"]) for one in answer) or OVER
         if self._task is None:
@@ -118,13 +123,15 @@ def environment_class(folder: str | Path) -> type[Environment]:
         UsageError: a tool's name is reserved in TRL.
     """
     exported = Exported(Path(folder))
-    tools = exported.tools or ([ACT] if exported.max_turns > 1 else [])
+    tools = [*exported.tools, *([ACT] if exported.has_text_games else [])]
 
     def placeholder(self: Environment, **arguments: object) -> str:
         """Show TRL that the class has this tool; instances override it."""
         raise NotImplementedError
 
     names = [str(cast(JsonObject, tool["function"])["name"]) for tool in tools]
+    if exported.has_text_games and names.count(_ACT) > 1:
+        raise UsageError(f"one of its tools is called {_ACT!r}, as is that of text games; rename it")
     if taken := sorted(name for name in names if name in _KEPT or name.startswith("_")):
         raise UsageError(f"its tool {taken[0]!r} has a name that TRL keeps for itself; rename the tool")
     body: dict[str, object] = {"_exported": exported, "_tools": tools, "__doc__": Environment.__doc__}

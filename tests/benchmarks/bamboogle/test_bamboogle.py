@@ -133,6 +133,7 @@ def test_searches_end(corpus: Path, folder: DataFolder) -> None:
     talk = Recited(*["Search: Belmar"] * 4)
     answer = asyncio.run(bench.attempt(ITEM, talk))
     assert answer == {"reply": "Search: Belmar", "searches": 2}
+    assert len(talk.heard) == bench.most_replies(ITEM)
     assert talk.heard[3][-1]["content"] == "No searches are left. Give the final answer now."
     assert bench.grade(ITEM, answer).score == 0
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import inspect
+import json
 import random
 import shutil
 import tempfile
@@ -38,6 +39,7 @@ from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_l
 from genenv.interop.imported.environment import RANDOM_WORDS, digest, skills_of, with_system
 from genenv.interop.imported.settings import DatasetConfig
 from genenv.plugins import own_part
+from genenv.statistics import counted
 from genenv.threads import CallTimeout, run_in_thread
 from genenv.tools.build import how_to_call
 from genenv.tools.environment import Conversation
@@ -57,6 +59,8 @@ from genenv.types import (
 )
 from genenv.untrusted.documents import Unreadable, plain, read_json
 
+_FEW_HELD_OUT = 20
+"""With fewer held-out rows it is said that success on them is coarse."""
 _EXAMPLE = '{"prompt": "What is 2 + 3?", "answer": "5"}'
 
 Text = Annotated[str, StringConstraints(pattern=r"\S")]
@@ -365,6 +369,12 @@ class Dataset(QuestionEnvironment):
         if chosen.demonstration:
             needed[chosen.demonstration] = "environment.demonstration"
         self._train, self._held_out, self.omitted = _split(chosen, needed)
+        for row in (*self._train.values(), *self._held_out.values()):
+            if isinstance(shown := row.columns.get(chosen.demonstration), list | dict | bool):
+                raise UsageError(
+                    f"{chosen.data}, line {row.line}: {chosen.demonstration!r} (environment.demonstration) "
+                    f"is {json.dumps(shown)[:60]}, no text; write the agent's whole reply, or null for none"
+                )
 
     @cached_property
     def world(self) -> LoadedWorld | None:
@@ -416,7 +426,7 @@ class Dataset(QuestionEnvironment):
             messages=messages,
             spec=row.spec,
             payload={},
-            oracle=(str(row.columns[column]),) if column else (),
+            oracle=() if not column or row.columns[column] is None else (str(row.columns[column]),),
             lineage=lineage,
         )
 
@@ -536,6 +546,11 @@ def _split(
         keys = {key for key, share in shares.items() if share <= most}
         held_out = [row for row in rows if row.prompt_key in keys]
     train = {row.line: row for row in rows if row.prompt_key not in keys}
+    if held_out and len(held_out) < _FEW_HELD_OUT and not chosen.eval_data:
+        note += (
+            f"{'; ' * bool(note)}only {counted(len(held_out), 'row')} held out: success on them is coarse; "
+            "set environment.held_out higher, or eval_data"
+        )
     if not train:
         raise UsageError(
             f"all rows of {chosen.data} are held out (environment.held_out or eval_data); add rows with "

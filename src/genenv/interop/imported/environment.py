@@ -72,6 +72,11 @@ class Space:
 
     def __init__(self, vary: Mapping[str, JsonValue], number: str, numbers: int) -> None:
         paths = dict(_leaves(vary, ()))
+        if numbers and (number,) in paths:
+            raise UsageError(
+                f"environment.vary lists values of {number!r}, but tasks have a {number} of their own; leave "
+                "it out of environment.vary"
+            )
         last = [path[-1] for path in paths]
         self._paths = {
             path[-1] if last.count(path[-1]) == 1 and path[-1] != number else ".".join(path): path

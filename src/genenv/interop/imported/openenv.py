@@ -305,7 +305,8 @@ class OpenEnvRollout(RemoteRollout):
         self._rewards: list[float] = []
         self.tools = env.tools or _objects(first.observation.get("tools"))
         self._receive(first)
-        if isinstance(env.actions, Chat) and first.observation.get("messages"):
+        own = isinstance(env.actions, Chat) and first.observation.get("messages")
+        if own and not env.chosen.system:
             return
         system = env.chosen.system or "\n".join(filter(None, (env.about, env.actions.instructions)))
         if system:
