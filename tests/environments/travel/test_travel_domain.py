@@ -6,6 +6,8 @@ import asyncio
 import json
 import random
 import statistics
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,11 +15,13 @@ from hypothesis import strategies as st
 
 from genenv.environments import load_environment
 from genenv.environments.base import OutOfTurns
-from genenv.environments.travel.check import query_of
+from genenv.environments.travel.check import judge, query_of
 from genenv.environments.travel.constraints import total_cost
 from genenv.environments.travel.environment import Travel
 from genenv.environments.travel.seeds import held_out_specs, training_specs
+from genenv.environments.travel.solver import solve
 from genenv.environments.travel.spec import TravelConfig, TravelSpec, filled, says, wordings
+from genenv.environments.travel.trips import written
 from genenv.types import Lineage, Origin, Rejection, RejectReason, Task
 from quickly import within
 
@@ -161,6 +165,47 @@ def test_a_loophole_of_the_evaluator_passes_only_without_strict():
     )  # of 6 entries 5 are real
     assert "not an entry of the database" in verdict.explanation
     assert Travel(TravelConfig(strict=False)).check(task, replies).success
+
+
+def drive(days: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+    """The plan with another way of travel, `text` behind each leg."""
+    for day in days:
+        if day["current_city"].startswith("from "):
+            day["transportation"] = f"Taxi, {day['current_city']}{text}"
+    return days
+
+
+def test_entries_count_and_not_how_they_are_spelled():
+    task = task_of(PLAN)
+    days = json.loads(task.oracle[0])
+    days[1]["lunch"] = days[1]["dinner"].replace(",", " ,  ")
+    found = PLAN.check(task, [json.dumps(days)])
+    assert (found.success, "a restaurant comes twice" in found.explanation) == (False, True)
+    assert Travel(TravelConfig(strict=False)).check(task, [json.dumps(days)]).success
+    query = f"{WORDS} And <transport>, please."
+    task = task_of(PLAN, slack="tight", limits=1, transport="no self-driving", query=query)
+    for text, why in (("", "costs"), (", self-driving", "by its entries")):
+        found = PLAN.check(task, [json.dumps(drive(json.loads(task.oracle[0]), text))])
+        assert (found.success, why in found.explanation) == (False, True)
+
+
+def test_a_trip_elsewhere_is_no_answer():
+    rich = replace(query_of(task_of(PLAN)), budget=1e6)
+    elsewhere = solve(replace(rich, destination="Tampa"), PLAN.database)
+    assert elsewhere is not None
+    plan = written(elsewhere.trip)
+    found = judge(rich, plan, PLAN.database, strict=True)
+    assert (found.success, "it goes to Tampa" in found.sentence) == (False, True)
+    assert judge(rich, plan, PLAN.database, strict=False).success
+
+
+def test_with_tools_each_entry_of_the_known_plan_is_shown():
+    short = Travel(TravelConfig(mode="tools", result_tokens=50, longest=3))
+    full = Travel(TravelConfig(mode="tools", longest=3))
+    assert len(full.held_out()) > len(short.held_out())
+    hidden = [found for task in full.held_out() if (found := short.audit(task, random.Random(0)))]
+    assert len(hidden) == len(full.held_out()) - len(short.held_out())
+    assert "environment.result_tokens is 50" in hidden[0].explanation
 
 
 def test_exact_reward_is_all_or_nothing():

@@ -28,6 +28,7 @@ from genenv.environments.travel.trips import (
     Trip,
     TripDay,
     Way,
+    broken_rule,
     cities_to_visit,
     fits_wishes,
     named,
@@ -105,8 +106,8 @@ class Judgement:
 
 def judge(query: Query, plan: Plan, database: Database, *, strict: bool, one_day: bool = False) -> Judgement:
     """Check a plan against all constraints."""
-    loophole = _loophole(query, plan, database) if strict and plan else None
     found, real = score(query, plan, database), _real(plan[: query.days], database)
+    loophole = _loophole(query, plan, database, passed=found.passed) if strict and plan else None
     return Judgement(score=found, loophole=loophole, strict=strict, real=real, one_day=one_day)
 
 
@@ -127,15 +128,13 @@ def _real(plan: Plan, database: Database) -> float:
     return sum(found) / len(found) if found else 0
 
 
-def _loophole(query: Query, plan: Plan, database: Database) -> str | None:
+def _loophole(query: Query, plan: Plan, database: Database, *, passed: bool) -> str | None:
+    """Return how a plan breaks the strict rules: an entry that cannot be read, or a rule unseen so far."""
     try:
         trip = read_trip(query, plan, database)
     except UnreadableError as error:
         return str(error)
-    driven = any(way.car == "self-driving" for _, way in trip.ways)
-    if driven and query.transport == "no self-driving":  # the evaluator misses it in lower case
-        return "the query wants no self-driving"
-    return None
+    return broken_rule(query, trip, database) if passed else None
 
 
 def check(task: Task, replies: Sequence[str], database: Database, settings: TravelConfig) -> Verdict:
@@ -305,6 +304,8 @@ def broken(query: Query, plan: Plan, rng: random.Random, atlas: Atlas) -> Iterat
     city = trip.days[full].cities[0]
     first, second = rng.sample(MEALS, 2)
     yield "a restaurant twice", rich, _with(plan, full, {first: plan[full][second]})
+    eaten, town = name_and_city(str(plan[full][second]))
+    yield "a restaurant twice, spelled differently", rich, _with(plan, full, {first: f"{eaten} ,  {town}"})
     away = data.restaurants(query.origin)
     if away:
         yield "a meal in another city", rich, _with(plan, full, {first: named(away[0].name, query.origin)})
@@ -332,6 +333,11 @@ def broken(query: Query, plan: Plan, rng: random.Random, atlas: Atlas) -> Iterat
     ):
         if row is not None:
             yield name, rich, _with_room(plan, city, named(row.name, city))
+    others = {
+        data.state_of(city) if query.destination in data.states() else city for city in data.tables.states
+    }
+    if elsewhere := sorted(name for name in others if name and name not in (query.destination, query.origin)):
+        yield "another destination", replace(rich, destination=rng.choice(elsewhere)), plan
 
 
 def _spelled(plan: Plan) -> Plan:

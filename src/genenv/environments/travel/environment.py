@@ -19,6 +19,7 @@ from pydantic import BaseModel, Field, ValidationError
 from genenv.environments.base import Ask, Options, OutOfTurns
 from genenv.environments.common import OneQuestion, asked_for, once, seeds_of
 from genenv.environments.travel.check import audit, check, random_replies
+from genenv.environments.travel.check import query_of as asked_query
 from genenv.environments.travel.constraints import total_cost
 from genenv.environments.travel.database import Database, load_database
 from genenv.environments.travel.prompts import (
@@ -29,7 +30,7 @@ from genenv.environments.travel.prompts import (
     reference,
     simulator_messages,
 )
-from genenv.environments.travel.query import MISSING, Query, is_final, without_missing_day
+from genenv.environments.travel.query import MISSING, Plan, Query, is_final, without_missing_day
 from genenv.environments.travel.sandbox import CUISINES, DATES, sandbox
 from genenv.environments.travel.seeds import (
     Atlas,
@@ -51,7 +52,7 @@ from genenv.environments.travel.spec import (
     filled,
     wordings,
 )
-from genenv.environments.travel.trips import Trip, written
+from genenv.environments.travel.trips import Trip, read_trip, written
 from genenv.errors import first_problem
 from genenv.types import (
     Json,
@@ -274,7 +275,7 @@ class Travel:
         built = (
             self.build(spec, task_id=name, lineage=lineage, rng=random.Random(name)) for name, spec in specs
         )
-        return [task for task in built if isinstance(task, Task)]
+        return [task for task in built if isinstance(task, Task) and self._hidden(task) is None]
 
     def choices(self, seed: Seed) -> Choices:
         """Return the values that variations of a seed may have."""
@@ -344,7 +345,25 @@ class Travel:
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
         """Check that the query states exactly the spec and that two independent checkers agree."""
-        return audit(task, rng, self.atlas)
+        return audit(task, rng, self.atlas) or self._hidden(task)
+
+    def _hidden(self, task: Task) -> Rejection | None:
+        """Reject a task whose known plan has an entry that the results of its calls cut off."""
+        if self.settings.mode != "tools":
+            return None
+        query, chars = asked_query(task), self.settings.result_tokens * CHARS_PER_TOKEN
+        trip = read_trip(query, cast("Plan", task.payload["plan"]), self.database)
+        shown = "\n".join(answer(call, self.database, chars=chars) for call in lookups(trip, query))
+        rooms = [day.accommodation for day in trip.days if day.accommodation is not None]
+        sights = [row for day in trip.days for row in day.attractions]
+        names = [row.name.strip() for row in (*trip.restaurants, *sights, *rooms)]
+        names += [way.flight.number for _, way in trip.ways if way.flight is not None]
+        hidden = next((name for name in names if name not in shown), None)
+        if hidden is None:
+            return None
+        limit = f"environment.result_tokens is {self.settings.result_tokens}"
+        sentence = f"No result shows {hidden[:60]!r} of the known plan; {limit}."
+        return Rejection(RejectReason.UNSTATED, sentence)
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
         """Grade the plan by the 13 constraints."""

@@ -30,8 +30,9 @@ class TravelConfig(Settings, frozen=True):
     constraints asked. exact: 1 if all are met, else 0."""
     strict: bool = True
     """Also require what the benchmark's evaluator does not check: every entry exact and in a city of its day,
-    flights on their day, no day in another city without travel, an attraction on each day without travel, no
-    car that the query rules out. Counts as one more constraint."""
+    flights on their day, no day in another city without travel, an attraction on each day without travel, the
+    destination and the number of cities that are asked for. Rows count, not how they are spelled: none comes
+    twice, and budget and kinds of travel are those of the rows. Counts as one more constraint."""
     reference_tokens: int = Field(default=2000, ge=250, le=8000)
     """Length of the information in the prompt, at 4 characters a token. It contains the oracle's entries; the
     rest is other rows, some of other cities."""

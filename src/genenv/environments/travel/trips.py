@@ -29,6 +29,7 @@ from genenv.environments.travel.query import (
     name_and_city,
     said,
 )
+from genenv.statistics import counted
 from genenv.types import Json
 
 
@@ -263,6 +264,42 @@ def cities_to_visit(query: Query, database: Database) -> list[str]:
     if query.days == 3:
         return [query.destination] if query.destination != query.origin else []
     return [city for city in database.cities_of(query.destination) if city != query.origin]
+
+
+def broken_rule(query: Query, trip: Trip, database: Database) -> str | None:
+    """Return the first rule that a trip breaks and that the benchmark's evaluator does not see, or None.
+
+    The evaluator compares entries by how they are written, prices a taxi as a car where its text also says
+    self-driving, and in trips of 3 days lets any city pass. Here the rows themselves count.
+    """
+    cities = cities_to_visit(query, database)
+    if (other := next((city for city in trip.cities if city not in cities), None)) is not None:
+        return f"it goes to {other}, and the query asks for {query.destination}"
+    if len(trip.cities) != query.cities:
+        return f"it visits {counted(len(trip.cities), 'place')}, not {query.cities}"
+    sights = [row for day in trip.days for row in day.attractions]
+    for kind, entries in (("restaurant", trip.restaurants), ("attraction", sights)):
+        if len({(row.name.strip(), row.city) for row in entries}) < len(entries):
+            return f"a {kind} comes twice, spelled differently"
+    cars = [way.car for _, way in trip.ways]
+    if "self-driving" in cars and any(car != "self-driving" for car in cars):
+        return "it drives the own car on some legs and not on others"
+    if "self-driving" in cars and query.transport == "no self-driving":  # missed in lower case
+        return "the query wants no self-driving"
+    if None in cars and query.transport == "no flight":
+        return "the query wants no flight"
+    cents = cents_of(query, trip, database)
+    if cents > math.floor(query.budget * CENTS):
+        return f"it costs ${cents / CENTS:,.0f} by its entries, and the budget is ${query.budget:,.0f}"
+    return None
+
+
+def cents_of(query: Query, trip: Trip, database: Database) -> int:
+    """Return the cost of a trip for all people in cents; a leg without a road costs nothing."""
+    legs = sum(leg_cents(query, way, database) or 0 for _, way in trip.ways)
+    meals = sum(round(row.average_cost * CENTS) * query.people for row in trip.restaurants)
+    nights = (day.accommodation for day in trip.days)
+    return legs + meals + sum(_night_cents(query, row) for row in nights if row is not None)
 
 
 def longest_stay(query: Query) -> int:
