@@ -132,7 +132,7 @@ def _changed(value: object, field: FieldInfo | None, change: Callable[[str], str
         return {key: _changed(one, None, change) for key, one in cast(Mapping[str, object], value).items()}
     if not isinstance(value, str) or field is None:
         return value
-    return change(value) if is_place(field) or _IN_FILE.fullmatch(value) else value
+    return change(value) if is_place(field) or is_in_file(value) else value
 
 
 def _extra(field: FieldInfo) -> dict[str, JsonValue]:
@@ -159,6 +159,11 @@ class Names:
 
     def __str__(self) -> str:
         return " or ".join([*map(json.dumps, self.known), "module:name or FILE.py:name of your own"])
+
+
+def is_in_file(name: str) -> bool:
+    """Return whether a name is that of a user's function or class in a file, `path/to/file.py:name`."""
+    return _IN_FILE.fullmatch(name) is not None
 
 
 def is_own(name: str) -> bool:

@@ -148,6 +148,11 @@ def test_only_reading_counts() -> None:
             ],
         ),
         (
+            ["environment.name=household", "environment.mode=single", "environment.reward=progress"],
+            ['environment.reward = "progress" has no effect, as environment.mode is "single"'],
+        ),
+        (["environment.name=household", "environment.reward=progress"], []),
+        (
             ["agents.a.algorithm=sft", "agents.b.train=false", "agents.a.clip_low=0.1"],
             ['agents.a.clip_low = 0.1 has no effect, as agents.a.algorithm is "sft"'],
         ),

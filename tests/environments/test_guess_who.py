@@ -19,6 +19,7 @@ from genenv.environments.guess_who import (
     is_held_out,
     questions,
 )
+from genenv.errors import UsageError
 from genenv.gate.gate import examined
 from genenv.types import JsonObject, Lineage, Origin, Profile, Rejection, Task
 
@@ -160,3 +161,8 @@ def test_choices_are_those_of_the_seat_whose_turn_it_is() -> None:
     episode: Any = env.episode(game(env))
     assert tuple(episode.choices) == ("1", "2", "3", "a", "b", "c", "d")
     assert not BRIEF.episode(game()).choices  # type: ignore[attr-defined]
+
+
+def test_so_few_games_that_none_is_held_out_are_one_sentence() -> None:
+    with pytest.raises(UsageError, match="none is held out; set environment"):
+        GuessWho(GuessWhoConfig(persons=(2, 2), features=(1, 1), turns=(2, 2))).held_out()

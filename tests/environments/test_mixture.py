@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from bundles import made
+from genenv.config.resolved import anchored
 from genenv.config.run import as_tables, load_config, parse_config
 from genenv.environments import close_environment, load_environment
 from genenv.environments.base import Environment
@@ -241,3 +242,23 @@ def test_the_arithmetic_of_shares() -> None:
     assert spread("abcdef", 3) == ["a", "c", "e"]
     assert interleaved(["ab", "wxyz"]) == list("awbxyz")
     assert interleaved(["ab", "wxyz"], even=True) == list("waxybz")
+
+
+def test_members_in_files_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    system = (
+        "from genenv.environments.control.systems import Pendulum\nclass Swing(Pendulum):\n    levels = {}\n"
+    )
+    (tmp_path / "swing.py").write_text(system)
+    (tmp_path / "own.py").write_text(
+        "from genenv.environments.programs.environment import Programs as Mine\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    members: JsonObject = {
+        "mine": {"name": "own.py:Mine"},
+        "swing": {"name": "control", "system": "swing.py:Swing", "base_tasks": 2, "held_out_tasks": 1},
+    }
+    config = parse_config({"environment": {"name": "mixture", "members": members}})
+    elsewhere = anchored(config)
+    monkeypatch.chdir("/")
+    found = load_environment("mixture", elsewhere.environment.settings)
+    assert len({seed.id.partition(":")[0] for seed in found.seeds()}) == 2

@@ -12,7 +12,7 @@ import pytest
 
 from genenv.config.run import dump_toml, parse_config
 from genenv.environments import load_environment
-from genenv.environments.base import Environment, HasParameters
+from genenv.environments.base import Environment, HasParameters, Options
 from genenv.environments.common import at_random, read_base, schema_of
 from genenv.environments.wrappers import ByParameters
 from genenv.errors import UsageError
@@ -117,6 +117,8 @@ def test_the_simulator_is_told_the_target_and_shown_no_example(env: Environment)
         ),
         ("household", {"task": "heat", "size": "small", "hidden": False, "target": "Unicorn"}),
         ("programs", {"d": 2, "n": 3, "o": "f"}),
+        ("programs", {"d": 2, "n": 3, "o": "ff"}),  # no program ends with an operation on the text
+        ("guess_who", {"n": 4, "k": 6, "t": 2}),
         ("multihop_qa", {"hops": 2, "answer": "city", "relations": "cousin, hat"}),
     ],
 )
@@ -165,3 +167,14 @@ def test_a_run_by_parameters_stores_whole_specs_and_goes_on(tmp_path: Any) -> No
     written = [group.task for group in groups if group.task.lineage.origin is Origin.GENERATED]
     assert len(written) >= 8
     assert all("calls" in task.spec for task in written)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_alternatives_may_have_fields_of_their_own(turned: bool) -> None:
+    options: Options = [{"kind": ["add"], "size": [1, 2]}, {"kind": ["noop"]}]
+    found = [at_random(options[::-1] if turned else options, random.Random(number)) for number in range(40)]
+    assert {json.dumps(one) for one in found} == {
+        '{"kind": "add", "size": 1}',
+        '{"kind": "add", "size": 2}',
+        '{"kind": "noop"}',
+    }

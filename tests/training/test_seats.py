@@ -20,6 +20,7 @@ from genenv.config.run import load_config
 from genenv.environments.base import Environment, SeatView
 from genenv.environments.guard import guarded
 from genenv.environments.guess_who import GuessWho, GuessWhoConfig
+from genenv.errors import RolloutError
 from genenv.rollout.driver import Player, Sampling, roll_out_seats
 from genenv.runs.store.store import PoolStore
 from genenv.types import Group, StopReason, Task, leading, seat_of
@@ -182,6 +183,17 @@ def test_a_view_has_the_prompt_and_the_demonstration_of_its_seat() -> None:
         lie = tuple("n" if one == "y" else "y" for one in seen.oracle)
         assert not view.check(task, lie).success
         assert asyncio.run(SeatView(world, "asker").seen(task)) == task
+
+
+def test_a_rollout_that_cannot_go_on_fails_in_a_view_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lost(*_: Any) -> None:
+        raise RolloutError("the server is gone")
+
+    view = SeatView(GuessWho(GAME), "asker")
+    task = view.held_out()[0]
+    monkeypatch.setattr(type(GuessWho(GAME).episode(task)), "play_seats", lost)
+    verdict = view.check(task, task.oracle)
+    assert (verdict.success, verdict.explanation) == (False, "the server is gone")
 
 
 def test_a_guard_lets_seats_through_and_names_their_faults() -> None:

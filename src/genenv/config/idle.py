@@ -59,7 +59,8 @@ def _in_section(section: BaseModel, prefix: str, but: Collection[str] = ()) -> I
             continue
         value = getattr(section, key)
         for inner, one in _sections_in(value):
-            yield from _in_section(one, f"{prefix}{key}.{inner}")
+            own = prefix == "environment." and key == "settings"  # those of the environment have no section
+            yield from _in_section(one, prefix if own else f"{prefix}{key}.{inner}")
         needed = needed_values(field)
         if not needed or value == field.get_default():
             continue

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, cas
 
 from pydantic import BaseModel
 
-from genenv.errors import EnvironmentCodeError
+from genenv.errors import EnvironmentCodeError, RolloutError
 from genenv.types import Json, JsonObject, Lineage, Message, Profile, Rejection, Seed, Task, Verdict
 
 P = ParamSpec("P")
@@ -382,7 +382,10 @@ class SeatView(EnvironmentWrapper):
                 raise OutOfTurns
             return reply
 
-        _to_its_end(episode.run(ask), task)
+        try:
+            _to_its_end(episode.run(ask), task)
+        except RolloutError as error:
+            return failed(str(error))
         return episode.verdict()
 
     async def seen(self, task: Task) -> Task:

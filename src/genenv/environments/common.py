@@ -132,10 +132,11 @@ def by_field(options: Options, pick: Callable[[str, Sequence[Json]], Json]) -> J
         pick: returns a field's value; called with its name and the values that the earlier choices allow.
     """
     chosen: dict[str, Json] = {}
-    for name in options[0]:
-        value = pick(name, list({_key(value): value for one in options for value in one[name]}.values()))
+    while (name := next((name for name in options[0] if name not in chosen), None)) is not None:
+        having = [one for one in options if name in one]  # alternatives may have fields of their own
+        value = pick(name, list({_key(value): value for one in having for value in one[name]}.values()))
         chosen[name] = value
-        options = [one for one in options if value in one[name]]
+        options = [one for one in having if value in one[name]]
     return chosen
 
 

@@ -35,6 +35,7 @@ from genenv.environments.common import (
     seeds_of,
     tenth,
 )
+from genenv.errors import UsageError
 from genenv.settings import Settings
 from genenv.types import (
     JsonObject,
@@ -290,7 +291,13 @@ class GuessWho(QuestionEnvironment):
     @once
     def held_out(self) -> Sequence[Task]:
         """Return up to 300 games for evaluation only, on tables that occur nowhere else (`is_held_out`)."""
-        return held_out_tasks(self, self._different("held-out", 300, held_out=True))
+        found = held_out_tasks(self, self._different("held-out", 300, held_out=True))
+        if not found:
+            raise UsageError(
+                "there are so few games of these sizes that none is held out; set environment.persons or "
+                "environment.features to more"
+            )
+        return found
 
     def _different(self, name: str, number: int, *, held_out: bool) -> Iterator[tuple[str, GuessWhoSpec]]:
         rng, sizes, seen, vain = random.Random(name), self.settings.sizes(), set[tuple[str, int]](), 0
@@ -371,6 +378,11 @@ class GuessWho(QuestionEnvironment):
     def drawn(self, parameters: BaseModel, seed: Seed, rng: random.Random) -> BaseModel | Rejection:
         """Return a random game of these sizes."""
         sizes = cast(GuessWhoParameters, parameters)
+        if (sizes.n, sizes.k, sizes.t) not in self.settings.sizes():
+            sentence = (
+                f"No game of {sizes.n} persons, {sizes.k} features and {sizes.t} turns is allowed here."
+            )
+            return Rejection(RejectReason.INCONSISTENT, sentence)
         found = self._drawn(sizes.n, sizes.k, sizes.t, rng, held_out=False)
         return found or Rejection(
             RejectReason.EXECUTION, "No game of this size was found that can be solved."

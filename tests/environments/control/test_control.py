@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -27,7 +28,7 @@ from genenv.environments.control.simulation import (
 )
 from genenv.environments.control.systems import SCALARS, SYSTEMS, Parameter, Pendulum, find_system
 from genenv.errors import UsageError
-from genenv.gate.gate import examined
+from genenv.gate.gate import base_tasks, examined
 from genenv.types import JsonObject, Lineage, Origin, Profile, Rejection, RejectReason, Task
 
 STEPS = 25_000
@@ -193,7 +194,7 @@ def test_a_pendulum_that_hangs_still_stays_down() -> None:
     assert state == pytest.approx((np.pi, 0.0))
 
 
-@pytest.mark.parametrize("reply", ["", "swing it", "0.1 nan", "0.1 inf 0.2", "0.1, 0.2", "1e999"])
+@pytest.mark.parametrize("reply", ["", "swing it", "0.1 nan", "0.1 inf 0.2", "0.1 and 0.2", "1e999"])
 def test_a_reply_that_is_no_list_of_numbers_is_not_readable(reply: str) -> None:
     env = Control(ControlConfig(base_tasks=1, held_out_tasks=1))
     verdict = env.check(env.held_out()[0], (reply,))
@@ -262,6 +263,50 @@ def test_a_system_of_ones_own_is_named_by_its_class() -> None:
     task = env.held_out()[0]
     assert json.loads(str(task.payload["level"]))["system"] == f"{__name__}:Slow"
     assert env.check(task, task.oracle).success
+
+
+_OF_A_FILE = """
+from genenv.environments.control.systems import Pendulum
+
+class Swing(Pendulum):
+    levels = {}
+"""
+
+
+def test_tasks_of_a_system_in_a_file_do_not_depend_on_where_the_file_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "swing.py").write_text(_OF_A_FILE)
+    monkeypatch.chdir(tmp_path)
+    found = []
+    for folder in ("", f"{tmp_path}/"):
+        env = Control(ControlConfig(system=f"{folder}swing.py:Swing", base_tasks=2, held_out_tasks=2))
+        tasks = [*env.held_out(), *base_tasks(env, env.seeds(), seed=0).values()]
+        assert all(env.check(task, task.oracle).success for task in tasks)
+        found.append(tasks)
+    assert found[0] == found[1]
+    assert str(tmp_path) not in str(found)
+
+
+@pytest.mark.parametrize("between", [", ", "\n", "; ", ","])
+def test_actions_are_read_however_they_are_separated(env: Control, between: str) -> None:
+    task = env.held_out()[0]
+    actions = task.oracle[0].split()
+    assert env.check(task, (f"[{between.join(actions)}]",)) == env.check(task, task.oracle)
+
+
+def test_a_first_state_of_a_named_level_or_beyond_all_bounds_is_no_task(env: Control) -> None:
+    lineage = Lineage(origin=Origin.GENERATED)
+    maze = Control(ControlConfig(system="maze", base_tasks=1, held_out_tasks=1))
+    for physics, start in maze.system.levels.values():
+        spec = maze.spec.model_validate({**physics, "start": start})
+        found = maze.build(spec, task_id="t", lineage=lineage, rng=random.Random(0))
+        assert isinstance(found, Rejection)
+        assert found.reason is RejectReason.HELD_OUT
+    spec = env.spec.model_validate({**env.seeds()[0].spec, "start": (1e306, 0.0)})
+    found = env.build(spec, task_id="t", lineage=lineage, rng=random.Random(0))
+    assert isinstance(found, Rejection)
+    assert found.reason is RejectReason.SCHEMA
 
 
 class Levels(Pendulum):

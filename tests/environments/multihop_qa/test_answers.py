@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from genenv.environments.multihop_qa.environment import _words
 from genenv.environments.multihop_qa.kb import built_in
 from genenv.environments.multihop_qa.search import accepted, answer_of, exact, normalized, token_f1
 
@@ -27,6 +28,11 @@ BASE = built_in()
         ("\u221215 feet.", "-15 feet"),
         ("Body-centered - 2-1", "bodycentered 21"),
         ("+1-684", "1684"),
+        ("2.5 kg.", "2.5 kg"),
+        ("1,250", "1250"),
+        ("at 10:30", "at 10:30"),
+        ("C++", "c++"),
+        ("C#.", "c#"),
     ],
 )
 def test_normalization_is_that_of_squad_without_accents(text: str, expected: str) -> None:
@@ -112,3 +118,12 @@ def test_no_two_things_of_a_kind_are_accepted_for_each_other_unless_accents_alon
         for name in BASE.by_kind[kind]:
             for said in accepted(BASE, name):
                 assert by_text.setdefault(normalized(said), name) == name, (said, name)
+
+
+@pytest.mark.parametrize(
+    "names", [("2.5 kg", "25 kg"), ("C", "C++", "C#"), ("1.12.0", "11.2.0"), ("10:30", "1030")]
+)
+def test_names_that_differ_by_a_point_or_a_sign_are_different_answers(names: tuple[str, ...]) -> None:
+    for name in names:
+        assert [other for other in names if exact(name, [other])] == [name]
+        assert [other for other in names if _words(name) == _words(other)] == [name]

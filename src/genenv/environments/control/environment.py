@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
@@ -17,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from genenv.environments.base import Options, failed
 from genenv.environments.common import QuestionEnvironment, held_out_tasks, once, profile_line, seeds_of
 from genenv.environments.control.simulation import Level, read_actions, replay, written
-from genenv.environments.control.systems import Pendulum, Physics, System, find_system
+from genenv.environments.control.systems import Pendulum, Physics, System, find_system, label_of
 from genenv.errors import UsageError
 from genenv.seeding import generator
 from genenv.settings import Settings
@@ -38,6 +39,8 @@ HELD_OUT_MULTIPLE = 7
 """Starts whose thousandths sum to a multiple of this occur in held-out tasks only."""
 _SHOWN = 1000
 """Starts are drawn in units of one over this."""
+_LARGEST = 1e9
+"""The largest number of a first state."""
 _DRAWS = 1000
 """The most draws of a first state of one split, of which one in seven is held out."""
 
@@ -150,7 +153,7 @@ class Control(QuestionEnvironment):
         """
         found = unsolved = 0
         for draw in range(50 * number):
-            rng = generator(0, "control", self.settings.system, name, draw)
+            rng = generator(0, "control", label_of(self.settings.system), name, draw)
             physics, start = self._level(rng, held_out=held_out)
             level = Level(system=self.settings.system, physics=physics, start=start)
             if self._solution(level) is None:
@@ -240,7 +243,11 @@ class Control(QuestionEnvironment):
             return Rejection(RejectReason.SCHEMA, sentence)
         if (wrong := self.system.wrong_start(start)) is not None:
             return Rejection(RejectReason.SCHEMA, wrong)
-        if _is_held_out(start) and lineage.origin is not Origin.HELD_OUT:
+        if not all(abs(one) <= _LARGEST for one in start):
+            return Rejection(
+                RejectReason.SCHEMA, f"The first state {start} has a number beyond {_LARGEST:g}."
+            )
+        if self._is_for_measuring(start) and lineage.origin is not Origin.HELD_OUT:
             return Rejection(RejectReason.HELD_OUT, f"The first state {start} is for measuring.")
         level = Level(system=self.settings.system, physics=physics, start=start)
         solution = self._solution(level)
@@ -261,6 +268,11 @@ class Control(QuestionEnvironment):
             payload={"level": level.text()},
             oracle=solution,
         )
+
+    def _is_for_measuring(self, start: Sequence[float]) -> bool:
+        """Return whether a first state is of the held-out split, or of a named level."""
+        named = (tuple(first) for _, first in self.system.levels.values())
+        return _is_held_out(start) or tuple(start) in named
 
     @functools.cached_property
     def _first_start(self) -> tuple[float, ...]:
@@ -285,7 +297,8 @@ class Control(QuestionEnvironment):
         actions = read_actions(replies[0]) if replies else None
         if actions is None:
             return failed("The reply is not a list of finite numbers.")
-        found = replay(Level.read(str(task.payload["level"])), actions)
+        level = replace(Level.read(str(task.payload["level"])), system=self.settings.system)
+        found = replay(level, actions)
         return Verdict(reward=found.reward, success=found.success, explanation=found.why)
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -32,6 +33,8 @@ from genenv.environments.control.systems import (
     State,
     System,
     find_system,
+    label_of,
+    labelled,
 )
 from genenv.errors import GenenvError
 from genenv.settings import is_own
@@ -58,7 +61,7 @@ class Level:
         """Return the level as a line of JSON, from which `read` makes an equal one."""
         whole = find_system(self.system).whole  # a maze is shorter without ".0"
         start = [int(one) if whole else one for one in self.start]
-        return json.dumps({"system": self.system, **self.physics, "start": start})
+        return json.dumps({"system": label_of(self.system), **self.physics, "start": start})
 
     @staticmethod
     def read(prompt: str) -> Level:
@@ -74,7 +77,7 @@ class Level:
             physics = {name: float(value) for name, value in found.items()}
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ValueError("the prompt describes no level") from error
-        return Level(system=system, physics=physics, start=start)
+        return Level(system=labelled(system), physics=physics, start=start)
 
 
 def advance(
@@ -315,9 +318,12 @@ def written(actions: Sequence[float]) -> str:
 
 
 def read_actions(text: str) -> list[float] | None:
-    """Return the numbers of a reply; None if it holds anything else, or a number that is not finite."""
+    """Return the numbers of a reply; None if it holds anything else, or a number that is not finite.
+
+    Spaces, line ends, commas and semicolons separate them; brackets around them all are left out.
+    """
     try:
-        found = [float(word) for word in text.split()]
+        found = [float(word) for word in re.split(r"[\s,;]+", text.strip(" \n\r\t[]()"))]
     except ValueError:
         return None
     return found if found and all(map(math.isfinite, found)) else None

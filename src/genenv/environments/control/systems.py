@@ -496,6 +496,23 @@ _ELSEWHERE = {
 _NEEDED = ("parameters", "steps", "job", "start", "step", "reached", "quality", "observe")
 
 
+_LABELS: dict[str, str] = {}
+"""The names of users' systems that are in use, by their labels."""
+
+
+def label_of(name: str) -> str:
+    """Return a system's name as tasks show it: of a user's `FOLDER/FILE.py:Class` without the folder.
+
+    So tasks, and what is drawn for them, do not depend on where the file lies.
+    """
+    return name.rpartition("/")[2] if ".py:" in name else name
+
+
+def labelled(label: str) -> str:
+    """Return the name of the system in use that has a label; the label itself if there is none."""
+    return _LABELS.get(label, label)
+
+
 @functools.cache
 def find_system(name: str) -> System:
     """Return a system by name: one of `SYSTEMS`, `maze`, one of MuJoCo, or an own class, `module:Class`.
@@ -516,6 +533,7 @@ def find_system(name: str) -> System:
             raise UsageError(
                 f"environment.system is {name!r}, which cannot be used: {type(error).__name__}: {error}"
             ) from error
+        _LABELS[label_of(name)] = name
         return found
     if name not in SYSTEMS:
         raise unknown_name("system", name, [*SYSTEMS, *_ELSEWHERE])

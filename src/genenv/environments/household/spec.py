@@ -37,8 +37,10 @@ from genenv.environments.household.layout import (
     places_of,
     starts_of,
 )
-from genenv.settings import Settings
+from genenv.settings import Settings, only_with
 from genenv.types import Json, JsonObject, Seed
+
+_GAMES = only_with(mode=("episode",))
 
 
 class HouseholdConfig(Settings, frozen=True):
@@ -48,7 +50,7 @@ class HouseholdConfig(Settings, frozen=True):
     """episode: the agent plays the whole game, one command per turn. single: the agent sees a game in which
     an expert has played some steps, and must give the next command (the paper's decomposition into single
     steps); a step is asked only if it follows from the answers so far."""
-    max_turns: int = Field(default=50, ge=11, le=200)
+    max_turns: int = Field(default=50, ge=11, le=200, json_schema_extra=_GAMES)
     """Maximum commands in a whole game, including those that do nothing; ALFWorld allows 50, plans have up to
     11."""
     show_commands: bool = False
@@ -57,7 +59,7 @@ class HouseholdConfig(Settings, frozen=True):
     """Sample replies only from the commands that are possible now, and train on probabilities within this
     set, so no turn is lost on an invalid command. Demonstrations are learned in the same way. Not with
     endpoints."""
-    reward: Literal["exact", "progress"] = "exact"
+    reward: Literal["exact", "progress"] = Field(default="exact", json_schema_extra=_GAMES)
     """exact: 1 for a won game (or a right step), else 0. progress: a game that is not won earns 1 - (steps
     still needed) / (steps of its shortest plan), but at least 0."""
 

@@ -271,6 +271,9 @@ def _same(task: Task, replies: Sequence[str], settings: MultihopConfig) -> bool:
 def _words(text: str) -> list[str]:
     plain = unicodedata.normalize("NFKD", text).casefold().translate(PLAIN)
     plain = re.sub(r"(?<!\w)[-\u2010-\u2015\u2212](?=\d)", "minus", plain)
+    for char, word in ((".", "point"), (":", "colon")):
+        plain = re.sub(rf"(?<=[0-9])\{char}(?=[0-9])", word, plain)
+    plain = re.sub(r"(?<=\w)[+#]+(?!\w)", lambda found: "".join(f"u{ord(one)}" for one in found[0]), plain)
     letters = "".join(char for char in plain if char.isalnum() or char.isspace())
     return [word for word in letters.split() if word not in ("a", "an", "the")] or plain.split()
 

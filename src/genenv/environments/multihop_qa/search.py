@@ -25,6 +25,7 @@ _LAST_LETTERS = {"ł": "l", "đ": "d", "ð": "d", "ı": "i", "ø": "o", "æ": "a
 PLAIN = str.maketrans(_LAST_LETTERS)
 """Translates lower-case letters that Unicode does not decompose into a plain letter and an accent."""
 _SIGN = re.compile(r"(?<!\w)[-\u2010-\u2015\u2212](?=\d)")
+_MEANT = re.compile(r"(?<=\d)[.:](?=\d)|(?<=\w)[+#]+(?!\w)")
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _MEASURES = {"height": " feet", "block": "-block"}
 _NUMBERED = {"group": "group ", "period": "period "}
@@ -55,13 +56,18 @@ def answer_of(reply: str) -> str:
 
 
 def normalized(text: str) -> str:
-    """Return a text in the form in which answers are compared. Mere punctuation ("$") is unchanged."""
+    """Return a text in the form in which answers are compared. Mere punctuation ("$") is unchanged.
+
+    Punctuation and symbols are left out, but not a point or a colon within a number (2.5, 10:30), and not
+    plus and number signs at the end of a word (C++).
+    """
     folded = unicodedata.normalize("NFKD", text[:_MAX_ANSWER_CHARS]).casefold().translate(PLAIN)
     signs = {match.start() for match in _SIGN.finditer(folded)}
+    meant = {place for match in _MEANT.finditer(folded) for place in range(*match.span())}
     kept = "".join(
         "-" if place in signs else char
         for place, char in enumerate(folded)
-        if place in signs or unicodedata.category(char)[0] not in "PSM"
+        if place in signs or place in meant or unicodedata.category(char)[0] not in "PSM"
     )
     return " ".join(_ARTICLES.sub(" ", kept).split()) or folded.strip()
 

@@ -15,7 +15,9 @@ from pydantic import BaseModel, Field
 
 from genenv.environments.common import WORDS, first_strange
 from genenv.environments.multihop_qa.kb import Hop
-from genenv.settings import PLACE, Settings
+from genenv.settings import PLACE, Settings, only_with
+
+_SHOWN, _SEARCHED = only_with(mode=("passages",)), only_with(mode=("search",))
 
 
 class MultihopConfig(Settings, frozen=True):
@@ -41,15 +43,15 @@ class MultihopConfig(Settings, frozen=True):
     search: the agent looks passages up, over several turns."""
     reward: Literal["exact", "soft"] = "exact"
     """exact: 1 or 0. soft: the F1 of the answer's words (GenEnv eq. 1); success stays exact."""
-    distractors: int = Field(default=3, ge=0, le=20)
+    distractors: int = Field(default=3, ge=0, le=20, json_schema_extra=_SHOWN)
     """Number of passages that do not help, in mode passages."""
-    passage_facts: int = Field(default=3, ge=1, le=20)
+    passage_facts: int = Field(default=3, ge=1, le=20, json_schema_extra=_SHOWN)
     """Facts per passage of the built-in knowledge base in mode passages; needed facts are always included."""
-    max_turns: int = Field(default=6, ge=5, le=32)
+    max_turns: int = Field(default=6, ge=5, le=32, json_schema_extra=_SEARCHED)
     """Maximum number of replies in mode search; four hops take four searches and the answer."""
-    results: int = Field(default=3, ge=1, le=10)
+    results: int = Field(default=3, ge=1, le=10, json_schema_extra=_SEARCHED)
     """Number of passages that one search shows."""
-    result_chars: int = Field(default=160, ge=120, le=2_000)
+    result_chars: int = Field(default=160, ge=120, le=2_000, json_schema_extra=_SEARCHED)
     """Characters of a passage that a search shows: the sentences that contain the most words of the query."""
     corpus: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
     """A JSONL file of your passages; unset: only the built-in knowledge base."""

@@ -216,6 +216,10 @@ class Language:
         """Return whether all operations of a program are in this language."""
         return set(program) <= self.plain.keys()
 
+    def has_ends(self, ends: str) -> bool:
+        """Return whether a program may begin and end so: any operation but the last changes its text."""
+        return set(ends[:-1]) <= set(self.changes) and set(ends[-1:]) <= set(self.picks)
+
     def read(self, program: str) -> str:
         """Translate a program of this language to the letters of `OPERATIONS`."""
         return "".join(self.plain[letter] for letter in program)
@@ -450,7 +454,7 @@ class Programs(QuestionEnvironment):
         wanted, language = cast(ProgramParameters, parameters), self._language
         depth, length, ends = wanted.d, wanted.n, wanted.o
         fits = len(ends) == min(depth, 2) and self._writable.has(depth, length)
-        if not fits or not language.knows(ends):
+        if not fits or not language.has_ends(ends):
             sentence = f"There is no program of depth {depth} and length {length} with the ends {ends}."
             return Rejection(RejectReason.INCONSISTENT, sentence)
         between = "".join(rng.choices(language.changes, k=max(0, depth - 2)))

@@ -11,7 +11,9 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from genenv.environments.travel.query import HouseRule, RoomType, Transport
-from genenv.settings import PLACE, Settings
+from genenv.settings import PLACE, Settings, only_with
+
+_SOLE, _TOOLS = only_with(mode=("sole",)), only_with(mode=("tools",))
 
 
 class TravelConfig(Settings, frozen=True):
@@ -33,12 +35,12 @@ class TravelConfig(Settings, frozen=True):
     flights on their day, no day in another city without travel, an attraction on each day without travel, the
     destination and the number of cities that are asked for. Rows count, not how they are spelled: none comes
     twice, and budget and kinds of travel are those of the rows. Counts as one more constraint."""
-    reference_tokens: int = Field(default=2000, ge=250, le=8000)
+    reference_tokens: int = Field(default=2000, ge=250, le=8000, json_schema_extra=_SOLE)
     """Length of the information in the prompt, at 4 characters a token. It contains the oracle's entries; the
     rest is other rows, some of other cities."""
-    result_tokens: int = Field(default=300, ge=50, le=2000)
+    result_tokens: int = Field(default=300, ge=50, le=2000, json_schema_extra=_TOOLS)
     """Maximum length of a tool result, at 4 characters a token."""
-    max_turns: int = Field(default=20, ge=14, le=64)
+    max_turns: int = Field(default=20, ge=14, le=64, json_schema_extra=_TOOLS)
     """Maximum number of replies in mode tools; the longest trip needs 14."""
     longest: Literal[3, 5, 7] = 7
     """Days of the longest trips, including held-out tasks. 3 days go to a city, 5 and 7 through a state."""
