@@ -5,17 +5,19 @@ from __future__ import annotations
 import random
 from datetime import date
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundles import call, fewer
+from bundles import call, fewer, made
+from genenv.environments import load_environment
 from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks, examined
 from genenv.simulator.source import read_specs
 from genenv.tools.bundle import About, Bundle, Starts, ToolCircles, companions, program_line
-from genenv.tools.calls import Reply
+from genenv.tools.calls import Reply, format_calls
 from genenv.tools.check import credit
 from genenv.tools.environment import Tools
 from genenv.tools.language.wording import Manner, Said, clause, instruction, only_fitting, unsolvable_verdict
@@ -324,3 +326,48 @@ def test_tasks_for_measuring_are_said_in_wordings_of_their_own(folder: Path) -> 
         assert Bundle.open(folder).measuring_wordings is not None
     finally:
         env.world.close()
+
+
+_TWO_WAYS = '''
+class Lamps:
+    def __init__(self) -> None:
+        self.lamps = {f"L-{n}": {"room": f"room {n}", "hours": 7 * (n // 2)} for n in range(1, 9)}
+
+    def lamp_hours(self, lamp_id: str) -> dict[str, int]:
+        """Show how long a lamp was on."""
+        return {"hours": self.lamps[lamp_id]["hours"]}
+
+    def inspect_lamp(self, lamp_id: str) -> dict[str, int]:
+        """Inspect a lamp."""
+        return {"hours": self.lamps[lamp_id]["hours"]}
+
+    def rename_room(self, lamp_id: str, room: str) -> str:
+        """Write down another room of a lamp."""
+        self.lamps[lamp_id]["room"] = room
+        return "done"
+'''
+
+
+@pytest.mark.long
+def test_another_tools_equal_result_about_another_record_is_not_what_was_asked(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "lamps.py").write_text(_TWO_WAYS)
+    made(tmp_path / "lamps", tmp_path / "lamps.py", "Lamps")
+    env = load_environment(str(tmp_path / "lamps"))
+    judged = 0
+    for task in base_tasks(env, env.seeds(), seed=0).values():
+        calls = cast("list[dict[str, Any]]", task.payload["calls"])
+        if [one["tool"] for one in calls] != ["lamp_hours"] or "inspect_lamp" not in task.payload["tools"]:
+            continue
+        number = int(calls[0]["args"]["lamp_id"].removeprefix("L-"))
+        other = number + 1 if number % 2 == 0 else number - 1  # lamps 2 and 3 have the same hours
+        if not 1 < other < 8:
+            continue
+        style = cast(Tools, env).settings.style
+        for lamp, right in ((number, True), (other, False)):
+            asked = format_calls([call("inspect_lamp", lamp_id=f"L-{lamp}")], style)
+            said = f"It was on for {7 * (number // 2)} hours."
+            assert env.check(task, (asked, said)).success is right
+        judged += 1
+    assert judged

@@ -286,16 +286,35 @@ def _is_obtained(
 
 
 def _of_another(toolbox: Toolbox, task: Task, call: Call, made: Call) -> bool:
-    """Whether a call of the same tool names another record, whose result may be the same by chance."""
-    if made.tool != call.tool or made.args == call.args:
-        return False
+    """Whether a call names another record, whose result may be the same by chance."""
     ways = toolbox.graph.recipes[call.tool].ways
+    if made.tool != call.tool:
+        recipe = toolbox.graph.recipes.get(made.tool)
+        asked, named = _ids(call, ways), _ids(made, recipe.ways if recipe else {})
+        held = toolbox.values(Program.model_validate(task.spec))
+        return any(
+            kind in named
+            and ids.isdisjoint(named[kind])
+            and not named[kind].isdisjoint(map(str, held.get(kind, ())))
+            for kind, ids in asked.items()
+        )
+    if made.args == call.args:
+        return False
     named = [name for name in call.args if name in made.args and (refers(name) or refers(ways.get(name, "")))]
     others = {name: str(made.args[name]) for name in named if str(made.args[name]) != str(call.args[name])}
     if not others:
         return False
     held = toolbox.values(Program.model_validate(task.spec))
     return any(text in map(str, held.get(ways.get(name, ""), ())) for name, text in others.items())
+
+
+def _ids(call: Call, ways: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return the ids that a call names, by the kind of record."""
+    found: dict[str, set[str]] = {}
+    for name, value in call.args.items():
+        if (kind := ways.get(name, "")) and (refers(name) or refers(kind)):
+            found.setdefault(kind, set()).add(str(value))
+    return found
 
 
 def _unsaid(answers: Sequence[Json], words: str) -> str | None:
