@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import textwrap
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 
 from bundles import call
 from genenv.errors import UsageError
-from genenv.tools.worlds.jsonable import changed, difference, patched
+from genenv.tools.worlds import jsonable
+from genenv.tools.worlds.jsonable import States, changed, difference, patched
 from genenv.tools.worlds.python import PythonWorld
 
 KEYS = st.sampled_from("abc")
@@ -119,3 +121,25 @@ def test_the_places_that_changed_are_named_with_their_values() -> None:
     deep, other = (functools.reduce(lambda inner, _: [inner], range(100), end) for end in ([1], [2]))
     assert [(one, two) for _, one, two in changed(deep, other)] == [("1", "2")]  # and at once
     assert not list(changed({"a": [1]}, {"a": [1]}))
+
+
+class _Person:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.friends: list[_Person] = []
+
+
+def test_objects_that_all_refer_to_each_other_are_read_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonable, "OWN_MODULES", {*jsonable.OWN_MODULES, __name__})
+    people = [_Person(f"person {number}") for number in range(25)]
+    for one in people:
+        one.friends = [other for other in people if other is not one]
+    begin = time.process_time()
+    before = States().read("people", people)
+    people[17].name = "somebody else"
+    after = States().read("people", people)
+    people[17].name = "person 17"
+    again = States().read("people", people)
+    assert time.process_time() - begin < 5
+    assert before == again
+    assert before != after

@@ -25,8 +25,7 @@ from genenv.tools.discover.recipes import (
 )
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool
-from genenv.tools.worlds.folder import Original, WorkingFolder
-from genenv.tools.worlds.jsonable import staged
+from genenv.tools.worlds.folder import Original, WorkingFolder, staged_lines
 from genenv.types import Json
 
 GIT = shutil.which("git")
@@ -167,9 +166,9 @@ def test_the_staging_area_of_a_repository_is_what_git_lists(tmp_path: Path) -> N
         (tmp_path / name).write_text(name)
     git("add", ".")
     raw = (tmp_path / ".git" / "index").read_bytes()
-    assert staged(raw) == git("ls-files", "--stage").rstrip("\n")
-    assert staged(raw[:80]) is None
-    assert staged(b"DIRC") is None
+    assert staged_lines(raw) == git("ls-files", "--stage").rstrip("\n")
+    assert staged_lines(raw[:80]) is None
+    assert staged_lines(b"DIRC") is None
 
 
 class Logged:

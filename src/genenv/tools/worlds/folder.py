@@ -16,6 +16,7 @@ import os
 import shutil
 import sqlite3
 import stat
+import struct
 import sys
 import time
 import zipfile
@@ -30,11 +31,9 @@ from genenv.tools.worlds.jsonable import (
     FILES,
     FOLDERS,
     HIDDEN,
-    MARK,
     TABLES,
     NotJson,
     Row,
-    staged,
     state_of,
     tables_of,
 )
@@ -376,7 +375,7 @@ class WorkingFolder:
             return f"a link to {raw.decode('utf-8', 'replace')}"
         if len(raw) <= _MOST_FOLDER_BYTES and (is_table_file(place) or _is_text(raw)):
             return content_of(place)
-        if raw.startswith(MARK) and (told := staged(raw)) is not None:
+        if raw.startswith(_MARK) and (told := staged_lines(raw)) is not None:
             return told
         return f"{len(raw)} bytes, {hashlib.sha256(raw).hexdigest()[:16]}"
 
@@ -447,3 +446,35 @@ def _walk(folder: Path) -> tuple[list[str], list[str]]:
             (files if os.path.islink(os.path.join(where, one)) else folders).append(f"{above}{one}")
         files += [f"{above}{one}" for one in names]  # includes pipes and sockets
     return files, folders
+
+
+_MARK = b"DIRC"
+_HEADER = struct.Struct(">4sLL")
+_FIXED = 62
+"""Bytes of an entry before its path: 40 of times and places, a digest of 20, flags of 2."""
+_EXTENDED, _LENGTH = 0x4000, 0x0FFF
+
+
+def staged_lines(raw: bytes) -> str | None:
+    """The staging area of a Git repository, as `git ls-files --stage` prints it; None: of another version.
+
+    The bytes of `.git/index` differ whenever the same is staged again: they hold times and places on the
+    disk.
+    """
+    try:
+        mark, version, count = _HEADER.unpack_from(raw)
+        if mark != _MARK or version not in (2, 3):
+            return None
+        lines: list[str] = []
+        place = _HEADER.size
+        for _ in range(count):
+            (mode,) = struct.unpack_from(">L", raw, place + 24)
+            (flags,) = struct.unpack_from(">H", raw, place + 60)
+            start = place + _FIXED + 2 * bool(flags & _EXTENDED)
+            end = raw.index(b"\0", start + (flags & _LENGTH) % _LENGTH)
+            digest, path = raw[place + 40 : place + 60].hex(), raw[start:end].decode("utf-8", "replace")
+            lines.append(f"{mode:06o} {digest} {flags >> 12 & 3}\t{path}")
+            place += (end - place + 8) // 8 * 8  # at least one zero byte, up to a multiple of eight
+    except (struct.error, ValueError):
+        return None
+    return "\n".join(lines)

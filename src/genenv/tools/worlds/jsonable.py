@@ -23,7 +23,6 @@ import math
 import pathlib
 import random
 import sqlite3
-import struct
 import threading
 import uuid
 from collections import deque
@@ -193,6 +192,8 @@ class _TooLarge(Exception):
 
 
 _MOST_CONTAINERS = 300_000
+_MOST_PATHS = 5_000
+"""After so many containers of a value, none is read twice."""
 _TOO_LARGE: dict[int, object] = {}
 """Objects of libraries that could not be read, which a session tries once."""
 
@@ -218,6 +219,9 @@ class States(_Result):
         self._name = ""
         self._shown: list[sqlite3.Connection] = []
         self._inside: list[object] = []
+        self._read: dict[int, object] = {}
+        """The containers of a value that are read, by id; as they are kept here, no id comes twice."""
+        self._visits = 0
         self._left: int | None = None
         """How many more containers an object of a library may hold, inside one."""
 
@@ -231,13 +235,20 @@ class States(_Result):
         Raises:
             NotJson: it is too deep.
         """
-        self._name = name
+        self._name, self._read, self._visits = name, {}, 0
         return self.json(value)
 
     def container(self, value: object, depth: int) -> Any:  # noqa: ANN401 - JSON
-        """See `_Result`; what holds itself is cut there, what cannot be read is known by its type."""
+        """See `_Result`; what holds itself is cut there, what cannot be read is known by its type.
+
+        Objects that refer to each other are on exponentially many paths. So in a large value a container that
+        is read already is cut too: what it holds stands where it came first.
+        """
         if any(one is value for one in self._inside):
             return "(itself)"
+        if self._visits > _MOST_PATHS and id(value) in self._read:
+            return f"<{type(value).__qualname__} of before>"
+        self._visits += 1
         if self._left is not None:
             self._left -= 1
             if self._left < 0:
@@ -254,6 +265,7 @@ class States(_Result):
             return self._unread(cast(object, value))
         finally:
             self._inside.pop()
+            self._read[id(value)] = value
 
     def _unread(self, value: object) -> str:
         """A value that cannot be read, which is noted."""
@@ -458,38 +470,6 @@ def text_of(text: str) -> str:
     """A text as JSON can hold it, with `/files` in place of the path of the session's folder."""
     plain = text.encode("utf-8", "replace").decode("utf-8")
     return plain.replace(_home, _HOME) if _home and _home in plain else plain
-
-
-MARK = b"DIRC"
-_HEADER = struct.Struct(">4sLL")
-_FIXED = 62
-"""Bytes of an entry before its path: 40 of times and places, a digest of 20, flags of 2."""
-_EXTENDED, _LENGTH = 0x4000, 0x0FFF
-
-
-def staged(raw: bytes) -> str | None:
-    """The staging area of a Git repository, as `git ls-files --stage` prints it; None: of another version.
-
-    The bytes of `.git/index` differ whenever the same is staged again: they hold times and places on the
-    disk.
-    """
-    try:
-        mark, version, count = _HEADER.unpack_from(raw)
-        if mark != MARK or version not in (2, 3):
-            return None
-        lines: list[str] = []
-        place = _HEADER.size
-        for _ in range(count):
-            (mode,) = struct.unpack_from(">L", raw, place + 24)
-            (flags,) = struct.unpack_from(">H", raw, place + 60)
-            start = place + _FIXED + 2 * bool(flags & _EXTENDED)
-            end = raw.index(b"\0", start + (flags & _LENGTH) % _LENGTH)
-            digest, path = raw[place + 40 : place + 60].hex(), raw[start:end].decode("utf-8", "replace")
-            lines.append(f"{mode:06o} {digest} {flags >> 12 & 3}\t{path}")
-            place += (end - place + 8) // 8 * 8  # at least one zero byte, up to a multiple of eight
-    except (struct.error, ValueError):
-        return None
-    return "\n".join(lines)
 
 
 def is_equal(one: object, other: object) -> bool:
