@@ -191,6 +191,25 @@ def test_an_answer_is_said_as_a_number_or_in_whole_words(
     assert says(words, answer) is stated
 
 
+def test_a_reply_that_lists_numbers_until_one_is_right_does_not_pass(
+    env: Tools, tasks: dict[str, Task]
+) -> None:
+    task = next(
+        task
+        for task in tasks.values()
+        if task.payload["gap"] == "none"
+        and task.payload["answers"]
+        and isinstance(task.payload["answers"][0], float | int)
+    )
+    answer = task.payload["answers"][0]
+    said = f"On 12 May, about 4 weeks ago:\n1. It was {answer}.\n2. That is 3% more than in 1970."
+    assert env.check(task, (*task.oracle[:-1], said)).success
+    listed = ", ".join(str(number + 0.5) for number in range(40))
+    verdict = env.check(task, (*task.oracle[:-1], f"It is one of {listed} and {answer}."))
+    assert not verdict.success
+    assert "numbers that are in no result" in verdict.explanation
+
+
 @pytest.mark.long
 def test_parameters_draw_tasks_for_training_alone(env: Tools) -> None:
     by_parameters = ByParameters(env)

@@ -19,7 +19,7 @@ from genenv.tools.calls import Reply, format_calls, read_reply
 from genenv.tools.discover.recipes import FRESH
 from genenv.tools.discover.state_values import refers
 from genenv.tools.generate.fresh_values import fresh, is_closed
-from genenv.tools.language.said import says, states
+from genenv.tools.language.said import says, states, unfounded
 from genenv.tools.language.wording import (
     asks,
     asks_for,
@@ -45,6 +45,8 @@ _OTHER_ARGUMENTS = 3
 """Number of other arguments with which a lookup is tried: their results must not all be the task's."""
 _MOST_OTHERS = 8
 """Number of values of a closed set that are tried in place of a task's."""
+_MOST_UNFOUNDED = 6
+"""Maximum number of different numbers in a reply with an answer that neither the request nor a result has."""
 _DRAWS = 20
 """Maximum number of tries per random call to draw a call that is not in the solution."""
 
@@ -129,6 +131,7 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played
         or _unread(toolbox, wanted.outcomes[len(before) :], calls, executed.outcomes, task)
         or _untraced(toolbox, oracle, calls, executed.outcomes)
         or _unsaid(cast("Sequence[Json]", task.payload["answers"]), turns[-1].words)
+        or _guessed(task, turns[-1].words, executed.outcomes)
     )
     if problem is None:
         return Verdict(
@@ -324,6 +327,17 @@ def _unsaid(answers: Sequence[Json], words: str) -> str | None:
         if missing is None
         else f"The last reply does not say {_cut(json.dumps(missing, ensure_ascii=False))}."
     )
+
+
+def _guessed(task: Task, words: str, outcomes: Iterable[Outcome]) -> str | None:
+    """Return a complaint if a reply with an answer lists numbers that it was not given, else None."""
+    given = " ".join(
+        [*(one.content for one in task.messages), *(json.dumps([one.result, one.error]) for one in outcomes)]
+    )
+    made_up = unfounded(words, given) if task.payload["answers"] else []
+    if len(made_up) <= _MOST_UNFOUNDED:
+        return None
+    return f"The last reply says {len(made_up)} numbers that are in no result: {', '.join(made_up[:3])}, ..."
 
 
 def audit(toolbox: Toolbox, task: Task) -> Rejection | None:

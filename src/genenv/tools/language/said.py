@@ -32,6 +32,8 @@ _INITIALS = {
     "°": "cf",
 }
 """How the names of symbols begin: dollars or USD."""
+_ANY = re.compile(r"\d+(?:\.\d+)?")
+_LINE_NUMBER = re.compile(r"^\s*\d{1,3}[.)](?=\s)", re.MULTILINE)
 _SHORT_DIGITS = 2
 """From so many decimals on, a number that is said may be rounded."""
 
@@ -49,6 +51,13 @@ def says(words: str, answer: Json) -> bool:
         return True
     quantity = _QUANTITY.fullmatch(str(answer).strip())
     return quantity is not None and _says_quantity(words, quantity)
+
+
+def unfounded(words: str, given: str) -> list[str]:
+    """Return the different numbers in words that a text does not have, without the numbers of list items."""
+    known = {float(one) for one in _ANY.findall(given)}
+    said = (found[0].replace(",", "") for found in _NUMBER.finditer(_LINE_NUMBER.sub("", words)))
+    return [one for one in dict.fromkeys(said) if abs(float(one)) not in known]
 
 
 def states(request: str, value: Json) -> bool:
