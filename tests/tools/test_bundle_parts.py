@@ -19,11 +19,12 @@ from genenv.simulator.source import read_specs
 from genenv.tools.bundle import About, Bundle, Starts, ToolCircles, companions, program_line
 from genenv.tools.calls import Reply, format_calls
 from genenv.tools.check import credit
+from genenv.tools.discover.recipes import succeeded
 from genenv.tools.environment import Tools
 from genenv.tools.language.wording import Manner, Said, clause, instruction, only_fitting, unsolvable_verdict
 from genenv.tools.language.words import SpokenValues, day_names, day_phrases, time_phrases, with_words_of
 from genenv.tools.spec import Program, Step
-from genenv.tools.worlds.base import Tool, World
+from genenv.tools.worlds.base import Outcome, Tool, World
 from genenv.tools.worlds.folder import content_of
 from genenv.tools.worlds.in_process import InProcessWorld
 from genenv.tools.worlds.sources import PythonSource
@@ -371,3 +372,8 @@ def test_another_tools_equal_result_about_another_record_is_not_what_was_asked(
             assert env.check(task, (asked, said)).success is right
         judged += 1
     assert judged
+
+
+@pytest.mark.parametrize(("result", "useful"), [([{"error": "no such lamp"}], False), ([{"on": True}], True)])
+def test_a_list_of_nothing_but_errors_is_no_success(result: Any, useful: bool) -> None:
+    assert succeeded(Outcome(result=result), writes=False) is useful

@@ -66,6 +66,20 @@ def test_what_is_damaged_or_too_deep_is_known_by_its_digest(
         assert content_of(tmp_path / name) != told
 
 
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("Ada,12,2026-01-03\nBen,7,2026-01-04\n", [["Ada", "12", "2026-01-03"], ["Ben", "7", "2026-01-04"]]),
+        ("land,2025,2026\nPeru,1,2\n", [{"land": "Peru", "2025": "1", "2026": "2"}]),
+        ("name,age\nAda,12\n", [{"name": "Ada", "age": "12"}]),
+        ("", []),
+    ],
+)
+def test_a_table_without_names_of_columns_loses_no_row(tmp_path: Path, text: str, rows: list[Any]) -> None:
+    (tmp_path / "table.csv").write_text(text)
+    assert content_of(tmp_path / "table.csv") == rows
+
+
 def test_an_archive_is_known_by_its_members(tmp_path: Path) -> None:
     def content(sheet: str, when: tuple[int, int, int, int, int, int]) -> Any:
         with zipfile.ZipFile(tmp_path / "book.xlsx", "w") as archive:

@@ -123,7 +123,7 @@ def _is_empty(result: Json, args: Mapping[str, Json]) -> bool:
     if isinstance(result, str):
         return result.lower().startswith("error")
     if not isinstance(result, Mapping):
-        return False
+        return isinstance(result, list) and all(isinstance(x, Mapping) and x.get("error") for x in result)
     refused = result.get("error") or result.get("status") in ("error", "failed")
     if refused or any(result.get(name) is False for name in ("ok", "success")):
         return True

@@ -13,6 +13,7 @@ import io
 import itertools
 import json
 import os
+import re
 import shutil
 import sqlite3
 import stat
@@ -209,7 +210,15 @@ def _parsed(path: Path, content: bytes) -> object:
     with contextlib.suppress(ValueError):
         if path.suffix in (".json", ".jsonl"):  # some write lines into either
             return [json.loads(line) for line in text.split("\n") if line.strip()]
-    return list(csv.DictReader(io.StringIO(text))) if path.suffix == ".csv" else text
+    return _table(text) if path.suffix == ".csv" else text
+
+
+def _table(text: str) -> list[Any]:
+    """Return the records of a CSV file; lists where its first row names no columns but holds data."""
+    first = next(csv.reader(io.StringIO(text)), [])
+    data = [one for one in map(str.strip, first) if not one or _NUMERIC.fullmatch(one)]
+    named = len({*first}) == len(first) and all(_YEAR.fullmatch(one) for one in data)
+    return list(csv.DictReader(io.StringIO(text)) if named else csv.reader(io.StringIO(text)))
 
 
 def _members(content: bytes) -> dict[str, str]:
@@ -448,6 +457,9 @@ def _walk(folder: Path) -> tuple[list[str], list[str]]:
     return files, folders
 
 
+_NUMERIC = re.compile(r"[-+$€£]?[\d.,:/ -]+%?")
+"""A number, a date or a time, as no column is called, but for a year."""
+_YEAR = re.compile(r"(19|20)\d\d")
 _MARK = b"DIRC"
 _HEADER = struct.Struct(">4sLL")
 _FIXED = 62
