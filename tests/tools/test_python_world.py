@@ -350,6 +350,25 @@ def test_tables_beside_the_main_database_are_state(tmp_path: Path) -> None:
         assert played.state["DB"] == {"temp.notes": row, "other.log": row}
 
 
+def test_a_class_beside_functions_is_said_to_be_no_tool_unless_it_is_their_state(tmp_path: Path) -> None:
+    text = """
+        class Desk:
+            def open(self) -> str:
+                "Open it."
+                return "open"
+        class Book:
+            def add(self) -> None:
+                "Add a page."
+        BOOK = Book()
+        def shorten(text: str) -> str:
+            "Shorten a text."
+            return text[:5]
+    """
+    with closing(world_of(tmp_path, text)) as world:
+        why = "the functions of the file are the tools; for its methods name shop.py:Desk"
+        assert (list(world.tools), world.left_out) == (["shorten"], {"Desk": why})
+
+
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     text = "lines = (line for line in 'ab')\ndef take() -> str:\n    'Take one.'\n    return next(lines)\n"
     with closing(world_of(tmp_path, text)) as world:

@@ -436,6 +436,12 @@ class Tools:
                 found.append(described(self._bound(name), name, self._given, said.get(name, "")))
             except NoTool as error:
                 self.left_out[name] = str(error)
+        if self._class is None:
+            file = Path(str(self._module.__file__)).name
+            for name, one in public_classes(self._module).items():
+                if not any(isinstance(value, one) for value in vars(self._module).values()):
+                    why = f"the functions of the file are the tools; for its methods name {file}:{name}"
+                    self.left_out.setdefault(name, why)
         self._arguments.update((one.name, one.arguments) for one in found)
         return [{"name": one.name, "description": one.description, "parameters": one.schema} for one in found]
 
