@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -78,6 +79,9 @@ def one_run(options: argparse.Namespace, seed: int) -> Figures:
     """Run a seed, unless it was run, and read its store."""
     folder, cost = options.out / f"seed-{seed}", options.out / f"seed-{seed}.cost.json"
     if not cost.exists():
+        if folder.exists():  # it was interrupted, and its minutes have to be of one go
+            print(f"seed {seed}: {folder} was interrupted and is trained anew", file=sys.stderr, flush=True)
+            shutil.rmtree(folder)
         cost.write_text(json.dumps(run(options, seed, folder)), encoding="utf-8")
     return read_figures(folder, seed, **json.loads(cost.read_text(encoding="utf-8")))
 

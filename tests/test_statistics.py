@@ -325,3 +325,5 @@ def test_seeds_that_differ_by_exactly_the_same_have_the_p_of_the_sign_test() -> 
         assert (found.value, found.low, found.high) == (1.0, 1.0, 1.0)
         assert found.p == 0.5 ** (seeds - 1)
     assert difference(np.ones((3, 4)), np.ones((3, 4))).p == 1.0
+    tenths = difference(np.array([[0.3], [0.4], [0.6]]), np.array([[0.2], [0.3], [0.5]]))
+    assert tenths.p == 0.25  # equal but for rounding

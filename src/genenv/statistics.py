@@ -235,13 +235,13 @@ class Spread:
         """Return the variances of differences of two seeds or more, from their mean squares."""
         seeds, tasks = apart_SN.shape
         means_S1, means_1N = apart_SN.mean(axis=1, keepdims=True), apart_SN.mean(axis=0, keepdims=True)
-        seed = float(means_S1.var(ddof=1))
+        seed, same = float(means_S1.var(ddof=1)), (ROUNDING * float(np.abs(apart_SN).max())) ** 2
         if tasks < 2:
-            return cls(seed=seed)
+            return cls(seed=0.0 if seed <= same else seed)
         rest_SN = apart_SN - means_S1 - means_1N + apart_SN.mean()
         error = float((rest_SN**2).sum()) / ((seeds - 1) * (tasks - 1))
         task = max(0.0, float(means_1N.var(ddof=1)) - error / seeds)
-        if seed < ROUNDING**2:  # seeds whose means agree exactly: a chance of few tasks, and no certainty
+        if seed <= same:  # seeds whose means agree exactly: a chance of few tasks, and no certainty
             seed = error / tasks
         return cls(seed=seed, task=task, error=error, tasks=tasks)
 

@@ -84,6 +84,7 @@ def test_a_simulator_that_sets_parameters_anyway_needs_one_warm_up(tmp_path: Pat
         (("--benchmarks", "bfcl", "--set", "policy.backend=scripted"), "but policy.backend is 'scripted'"),
         (("--benchmarks", "held-out"), "'held-out', which our table has as columns already"),
         (("--benchmarks", "bflc"), "unknown benchmark 'bflc'; did you mean 'bfcl'?"),
+        (("--set", 'simulator.writes="parameters"'), "the simulator is warmed up on parameters: name an"),
         (("--set", "run.eval_every=0"), "run.eval_every is 0, so nothing would be measured"),
         (("--set", "simulator.variations=8"), "per_seed is 5, but a context takes 8 variations"),
     ],
@@ -186,6 +187,10 @@ def test_two_rows_are_trained_go_on_and_are_shown_on_one_page(tmp_path: Path) ->
     succeeds(*words(out, "base,paper", "--seeds", 1, "--resume"))
     text = (out / "reproduce.md").read_text()
     assert "| paper |" in text
+    assert "| offline-4 |" in text  # a row of the first call
+    assert "the tokens that wrote the tasks of `offline` are in no budget" in text
+    short = refused(*words(out, "offline", "--offline", "4,9", "--seeds", 1, "--resume"))
+    assert "offline.jsonl has 4 tasks, and the row offline-9 needs 9" in short
     assert "usual" in text
     assert "paper against paper+base" in text
     page = (out / "reproduce.html").read_text()
@@ -193,5 +198,10 @@ def test_two_rows_are_trained_go_on_and_are_shown_on_one_page(tmp_path: Path) ->
     found = collect(
         Reproduction.begin(out, CONFIG, [*SMALL], rows=rows_of(["base", "paper"], [4]), seeds=[0])
     )
-    assert [len(one.runs) for one in found.rows] == [1, 1]
+    assert [(one.name, len(one.runs)) for one in found.rows] == [
+        ("base", 1),
+        ("offline-4", 1),
+        ("offline-9", 0),
+        ("paper", 1),
+    ]
     assert {*found.columns} == {"usual", "renamed", "deep"}

@@ -30,11 +30,13 @@ from genenv.progress import Reporter
 from genenv.research.sweeps.grid import Grid
 from genenv.research.sweeps.readings import MeasuredRun, Measurement, read_all
 from genenv.research.sweeps.sweep import is_done, play, warm_up
+from genenv.simulator.source import read_specs
 from genenv.statistics import Figure
 
 OFFLINE = "offline"
 _FILE_TASKS = "simulator.file_tasks"
 PARAMETERS = "parameters"
+_OFFLINE_FILE = "offline.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,14 @@ def rows_of(names: Sequence[str], offline: Sequence[int]) -> dict[str, Row]:
             raise UsageError(f"row {min(twice)!r} is named twice; name it once")
         found |= each
     return found
+
+
+def _row_of(variant: str) -> tuple[str, Row] | None:
+    """Return the name and the row of a variant of a reproduction; None if it is no row's."""
+    begin, _, n = variant.rpartition("=")
+    if f"{begin}=" == ROWS[OFFLINE].variant:
+        return f"{OFFLINE}-{n}", _of_file(ROWS[OFFLINE], int(n))
+    return next(((name, row) for name, row in ROWS.items() if row.variant == variant), None)
 
 
 def _of_file(row: Row, n: int) -> Row:
@@ -180,7 +190,7 @@ class Reproduction:
     @property
     def offline(self) -> Path:
         """The tasks that one model wrote once."""
-        return self.path / "offline.jsonl"
+        return self.path / _OFFLINE_FILE
 
     @property
     def config(self) -> RunConfig:
@@ -196,8 +206,17 @@ class Reproduction:
         *,
         rows: Mapping[str, Row],
         seeds: Sequence[int],
+        writer: str = "",
     ) -> Reproduction:
         """Plan the sweeps of all rows, or extend those that are there.
+
+        Args:
+            path: the folder of the reproduction.
+            config: the settings that the rows share, TOML.
+            overrides: settings as `key=value`.
+            rows: the rows by name.
+            seeds: the seeds of each row.
+            writer: the endpoint that writes the offline tasks; "" for the warmed-up simulator.
 
         Raises:
             UsageError: a setting is wrong, the simulator is no model, or the folder holds another
@@ -212,7 +231,14 @@ class Reproduction:
         if not settings.run.eval_every:
             raise UsageError("run.eval_every is 0, so nothing would be measured; set it to run.rounds")
         apart = settings.simulator.writes != PARAMETERS
-        shared = [*overrides, f"simulator.file={(path / 'offline.jsonl').resolve()}"]
+        if not (apart or writer or (path / _OFFLINE_FILE).exists()) and any(
+            _FILE_TASKS in row.variant for row in rows.values()
+        ):
+            raise UsageError(
+                "the tasks of `offline` are whole specs, and the simulator is warmed up on parameters: name "
+                f"an endpoint with --writer, put them into {path / _OFFLINE_FILE}, or leave `offline` out"
+            )
+        shared = [*overrides, f"simulator.file={(path / _OFFLINE_FILE).resolve()}"]
         plans = {
             "rows": ([row.variant for row in rows.values() if not (row.sets_parameters and apart)], shared),
             PARAMETERS: (
@@ -227,6 +253,16 @@ class Reproduction:
         ]
         return cls(path, rows, grids)
 
+    @property
+    def known_rows(self) -> Mapping[str, Row]:
+        """The rows by name, those of earlier calls too, in the order of `ROWS`."""
+        variants = [variant for grid in self.grids for variant in grid.variants]
+        there = dict(found for variant in variants if (found := _row_of(variant)) is not None) | dict(
+            self.rows
+        )
+        order = list(ROWS)
+        return dict(sorted(there.items(), key=lambda item: order.index(item[0].partition("-")[0])))
+
     def train(self, *, jobs: int, writer: str, say: Callable[[str], None]) -> dict[str, str]:
         """Train all rows; return the last line of output of each run that failed, by its name."""
         failed: dict[str, str] = {}
@@ -236,6 +272,7 @@ class Reproduction:
             failed |= warm_up(grid, jobs=jobs, say=say).failed
             if max(sizes) and not self.offline.exists() and is_done(first):
                 self._write(first.path, max(sizes), writer)
+            self._check_offline(max(sizes))
             failed |= play(grid, jobs=jobs, say=say).failed
         return failed
 
@@ -275,7 +312,21 @@ class Reproduction:
     def _write(self, origin: Path, n: int, writer: str) -> None:
         """Let a model write the tasks of the offline rows: an endpoint, or the warmed-up simulator."""
         endpoint = ["simulator.source=endpoint", f"simulator.address={writer}"] if writer else []
-        generate(n=n, run=origin, out=self.offline, overrides=['simulator.writes="spec"', *endpoint])
+        settings = ['simulator.writes="spec"', 'curriculum.gate="full"', *endpoint]
+        generate(n=n, run=origin, out=self.offline, overrides=settings)
+
+    def _check_offline(self, n: int) -> None:
+        """Check that there are as many offline tasks as the largest row has.
+
+        Raises:
+            UsageError: there are fewer.
+        """
+        there = len(read_specs(self.offline)) if n and self.offline.exists() else n
+        if there < n:
+            raise UsageError(
+                f"{self.offline} has {there} tasks, and the row offline-{n} needs {n}: add lines to it, or "
+                "choose fewer with --offline; to have them written anew, choose another --out"
+            )
 
 
 Columns = Mapping[str, float]
@@ -340,7 +391,10 @@ def collect(reproduction: Reproduction, asked: Measured | None = None) -> Result
         UsageError: no run is finished.
     """
     runs, _, notes = read_all([grid.path for grid in reproduction.grids])
-    found = collect_runs(reproduction.config, reproduction.rows, runs, place=reproduction.path, notes=notes)
+    rows = reproduction.known_rows
+    if any(name.startswith(OFFLINE) for name in rows):
+        notes.append("the tokens that wrote the tasks of `offline` are in no budget")
+    found = collect_runs(reproduction.config, rows, runs, place=reproduction.path, notes=notes)
     return found if asked is None else replace(found, benchmarks=_on_benchmarks(reproduction, asked))
 
 

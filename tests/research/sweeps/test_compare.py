@@ -222,9 +222,71 @@ def test_missing_and_unfinished_runs_are_said_and_the_rest_is_compared(sweep: Pa
     found = compare([copy], [("base", "grammar")])
     seeds = {one.budget: one.difference.seeds for one in found.contrasts}
     assert seeds[AT_THE_END] == 2  # without the one that has seven rounds to go
-    assert seeds["attempts"] == 3
+    assert seeds["attempts"] == 2  # nor at equal budgets, where it would be read early
     level = [fmean(found.variants["grammar"][seed].measured[-1].scores.values()) for seed in (0, 2)]
     assert found.sample_efficiency[0].level == pytest.approx(fmean(level))
+
+
+def of_rounds(
+    variant: str, seed: int, rounds: int, *measurements: Measurement, shift: int = 0
+) -> MeasuredRun:
+    """A run that has come to a round, of four."""
+    document = {"run": {"rounds": 4}, "environment": {"name": "programs"}}
+    if shift:
+        document["shift"] = {"round": shift, "environment": {"depths": [2, 2]}}
+    metrics = {number: {} for number in range(rounds + 1)}
+    return MeasuredRun(Path(variant, str(seed)), variant, seed, parse_config(document), measurements, metrics)
+
+
+def test_a_run_that_has_just_begun_takes_no_budget_from_the_others(tmp_path: Path) -> None:
+    whole = [
+        of_rounds(variant, seed, 4, measured(0, 0, 0.2, 0.3), measured(4, 100, 0.4 + lead, 0.5 + seed / 50))
+        for variant, lead in (("a", 0.2), ("b", 0.0))
+        for seed in range(3)
+    ]
+    begun = [
+        of_rounds("a", 3, 2, measured(0, 0, 0.2, 0.3), measured(2, 10, 0.2, 0.3)),
+        of_rounds("b", 3, 1, measured(0, 0, 0.2, 0.3)),
+    ]
+    alone, beside = compare_runs(whole, [("a", "b")]), compare_runs([*whole, *begun], [("a", "b")])
+    assert [(one.budget, one.difference) for one in beside.contrasts] == [
+        (one.budget, one.difference) for one in alone.contrasts
+    ]
+    assert len(beside.contrasts) > 1
+    assert list(costs(beside)) == list(costs(alone))
+    assert beside.sample_efficiency == alone.sample_efficiency
+    assert sum("is no part of any row" in note for note in beside.notes) == 2
+    early = compare_runs([*whole[3:], *begun, of_rounds("a", 0, 3, measured(0, 0, 0), measured(3, 50, 1))])
+    assert early.contrasts
+
+
+def test_a_run_before_its_shift_is_left_out_of_those_behind_it() -> None:
+    after = Measurement(4, dict.fromkeys(BUDGETS, 100.0), {"later": 0.5})
+    whole = [
+        of_rounds(variant, seed, 4, measured(0, 0, 0.2), measured(2, 50, 0.4), after, after, shift=3)
+        for variant in "ab"
+        for seed in (0, 1)
+    ]
+    early = of_rounds("a", 2, 1, measured(0, 0, 0.2), shift=3)
+    found = compare_runs([*whole, early], [("a", "b")])
+    assert any(
+        "a/2 is left out: it is at round 1, before its shift in round 3" in note for note in found.notes
+    )
+
+
+@pytest.mark.long
+def test_a_named_contrast_without_a_run_yet_leaves_the_others(sweep: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(sweep, tmp_path / "moved")
+    shutil.rmtree(copy / "variation")
+    file = copy / "sweep.json"
+    planned = json.loads(file.read_text())
+    file.write_text(json.dumps(planned | {"contrasts": [["variation", "base"], ["grammar", "base"]]}))
+    said = succeeds("compare", copy).stdout
+    assert "contrasts with variation are left out: no run of it can be read" in said
+    assert "grammar against base" in said
+    assert "there is no run of variant 'variation'" in refused(
+        "compare", copy, "--contrast", "variation:base"
+    )
 
 
 @pytest.mark.long

@@ -88,9 +88,15 @@ class SimulatedRun:
         self._tasks: dict[str, Task] = {}
         self._contexts = self._most_contexts()
         shape = (config.skills, config.levels, _WRITTEN_ONCE)
-        self._written = (
-            self._simulator_rng.integers(config.levels, size=shape) if arm.source == "once" else None
-        )
+        self._written = self._written_once(shape) if arm.source == "once" else None
+
+    def _written_once(self, shape: tuple[int, ...]) -> Integers:
+        """Return the levels that the simulator writes for each seed before the first round."""
+        levels = self._simulator_rng.integers(self._config.levels, size=shape)
+        if self._config.copy_share:
+            copied = self._simulator_rng.random(shape) < self._config.copy_share
+            levels = np.where(copied, np.arange(self._config.levels)[:, None], levels)
+        return levels
 
     def run(self) -> Curve:
         """Simulate all rounds and return the curve."""

@@ -117,7 +117,7 @@ def compare(
         DataError: a run is damaged.
     """
     readings, contrasts, notes = read_all(paths)
-    return compare_runs(readings, list(asked) or contrasts, at=at, notes=notes)
+    return compare_runs(readings, list(asked) or contrasts, at=at, notes=notes, must=bool(asked))
 
 
 def compare_runs(
@@ -126,6 +126,7 @@ def compare_runs(
     *,
     at: Mapping[str, float] | None = None,
     notes: Sequence[str] = (),
+    must: bool = True,
 ) -> Comparison:
     """Compare runs that are read; see `compare`.
 
@@ -134,8 +135,9 @@ def compare_runs(
         asked: pairs to compare; if empty, all variants with the first.
         at: amounts of budgets at which all runs are read.
         notes: notes from reading, which come first.
+        must: whether every variant of `asked` must have a run; if not, its contrasts are left out.
     """
-    notes = list(notes)
+    readings, notes = _in_one_world(readings, list(notes))
     env = _shared_environment(readings)
     variants = _by_variant(readings)
     if len(variants) < 2:
@@ -147,9 +149,11 @@ def compare_runs(
     named = bool(pairs)
     first, *others = variants
     pairs = pairs or [(other, first) for other in others]
-    for name in (name for pair in pairs for name in pair):
-        if name not in variants:
-            raise UsageError(f"there is no run of variant {name!r}; there are {', '.join(variants)}")
+    absent = dict.fromkeys(name for pair in pairs for name in pair if name not in variants)
+    pairs = [pair for pair in pairs if absent.keys().isdisjoint(pair)]
+    if absent and (must or not pairs):
+        raise UsageError(f"there is no run of variant {min(absent)!r}; there are {', '.join(variants)}")
+    notes += [f"contrasts with {name} are left out: no run of it can be read" for name in absent]
     if not named:
         notes.append(f"no comparison was named beforehand: every variant is held against {first}")
     found: list[BudgetContrast] = []
@@ -166,7 +170,7 @@ def compare_runs(
     notes += _not_compared(variants, pairs)
     if any(run.config.policy.backend == "scripted" for run in readings):
         notes.append("the policies are scripted and learn from nothing: this tries settings, not variants")
-    notes += _unfinished(readings)
+    notes += _unfinished(variants, pairs)
     notes += _read_between(readings)
     notes += _spent_less(readings, at or {})
     return Comparison(
@@ -174,8 +178,8 @@ def compare_runs(
         variants,
         found,
         [_reached(variants, pair) for pair in pairs],
-        recoveries(variants),
-        recovery_contrasts({pair: paired(variants, pair) for pair in pairs}),
+        recoveries({name: [run for run in runs if run.finished] or runs for name, runs in variants.items()}),
+        recovery_contrasts({pair: _usable(paired(variants, pair)) for pair in pairs}),
         notes,
     )
 
@@ -191,6 +195,11 @@ def _finished(runs: Sequence[Pair]) -> list[Pair]:
     return [(one, other) for one, other in runs if one.finished and other.finished]
 
 
+def _usable(runs: Sequence[Pair]) -> list[Pair]:
+    """Return the finished pairs if there are any; else all, of which each is read as far as it came."""
+    return _finished(runs) or list(runs)
+
+
 def _contrast(
     variants: Mapping[str, Sequence[MeasuredRun]],
     pair: tuple[str, str],
@@ -201,12 +210,12 @@ def _contrast(
 ) -> BudgetContrast | None:
     """Return the contrast of a pair at a budget; None if no seeds are paired or the budget was not spent.
 
-    Only finished runs count at the end, as the last result of an unfinished run is unknown. `fixed` is the
-    amount at which both are read; None: what the cheaper run of each pair spent.
+    Only finished runs count at the end, as the last result of an unfinished run is unknown, and at equal
+    budgets where there are any. `fixed` is the amount at which both are read; None: what the cheaper run of
+    each pair spent.
     """
     runs = paired(variants, pair)
-    if budget == AT_THE_END:
-        runs = _finished(runs)
+    runs = _finished(runs) if budget == AT_THE_END else _usable(runs)
     if not runs:
         return None
     tasks = sorted(_shared_tasks([run for both in runs for run in both]))
@@ -215,7 +224,7 @@ def _contrast(
     for both in runs:
         amount = min(run.measured[-1].spent.get(budget, math.nan) for run in both)
         if budget != AT_THE_END and amount <= 0:
-            return None
+            continue  # one is not measured after its beginning yet
         amount = amount if fixed is None else fixed
         found = [run.measured[-1].scores if budget == AT_THE_END else run.at(budget, amount) for run in both]
         if any(tasks[0] not in of_run for of_run in found):
@@ -223,6 +232,8 @@ def _contrast(
         for side, of_run in zip(scores, found, strict=True):
             side.append([of_run[name] for name in tasks])
         amounts.append(amount)
+    if not amounts:
+        return None
     one, other = (np.array(side, dtype=np.float64) for side in scores)
     apart = difference(one, other)
     means = (float(one.mean()), float(other.mean()))
@@ -231,8 +242,8 @@ def _contrast(
 
 def _reached(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]) -> SampleEfficiency:
     """Compare rollouts to the level at which `other` ends, or is now if no pair of runs is finished."""
-    runs = paired(variants, pair)
-    ends = [other.measured[-1].mean for _, other in _finished(runs) or runs]
+    runs = _usable(paired(variants, pair))
+    ends = [other.measured[-1].mean for _, other in runs]
     level = fmean(ends) - ROUNDING if ends else math.nan
     took = [(one.spent_to_reach(level), other.spent_to_reach(level)) for one, other in runs]
     both = [(a, b) for a, b in took if a and b]
@@ -279,6 +290,22 @@ def _shared_environment(readings: Sequence[MeasuredRun]) -> str:
     if any(world != worlds[0] for world in worlds):
         raise UsageError("these runs shift into different worlds; compare runs of one [shift.environment]")
     return environments[0]
+
+
+def _in_one_world(
+    readings: Sequence[MeasuredRun], notes: list[str]
+) -> tuple[Sequence[MeasuredRun], list[str]]:
+    """Leave out unfinished runs that have not come to their shift, if another run has."""
+    early = [not run.finished and max(run.metrics) < run.config.shift.round for run in readings]
+    if all(early):
+        return readings, notes
+    notes += [
+        f"{run.path} is left out: it is at round {max(run.metrics)}, before its shift in round "
+        f"{run.config.shift.round}"
+        for run, is_early in zip(readings, early, strict=True)
+        if is_early
+    ]
+    return [run for run, is_early in zip(readings, early, strict=True) if not is_early], notes
 
 
 def _shared_tasks(readings: Sequence[MeasuredRun]) -> set[str]:
@@ -348,12 +375,16 @@ def _environment(config: RunConfig) -> dict[str, Json]:
     }
 
 
-def _unfinished(readings: Sequence[MeasuredRun]) -> list[str]:
+def _unfinished(variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a sentence for each run that is not finished."""
+    compared = [pair for pair in pairs if _finished(paired(variants, pair))]
     return [
-        f"{reading.path} is not finished: round {max(reading.metrics)} of {reading.config.run.rounds}; "
-        f"its last measurement is of round {reading.measured[-1].round}, and it is no part of {AT_THE_END}"
-        for reading in readings
-        if not reading.finished
+        f"{run.path} is not finished: round {max(run.metrics)} of {run.config.run.rounds}; its last "
+        f"measurement is of round {run.measured[-1].round}, and it is no part of "
+        + ("any row" if any(name in pair for pair in compared) else AT_THE_END)
+        for name, runs in variants.items()
+        for run in runs
+        if not run.finished
     ]
 
 
@@ -390,7 +421,8 @@ COST_COLUMNS = ("variant", "seeds", "rollouts", "tokens, agent", "tokens, both",
 
 def costs(comparison: Comparison) -> Iterator[tuple[str, ...]]:
     """Yield what each variant cost, means over its runs, as `COST_COLUMNS` says; a dash if unknown."""
-    for name, runs in comparison.variants.items():
+    for name, all_runs in comparison.variants.items():
+        runs = [run for run in all_runs if run.finished] or all_runs
         spent = [run.measured[-1].spent for run in runs]
         values = [
             fmean(one[budget] for one in spent) for budget in ("attempts", "agent tokens", "all tokens")

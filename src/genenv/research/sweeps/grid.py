@@ -183,16 +183,13 @@ class Grid(_File, frozen=True):
             check_own_parts(read)
             if shared_warmup:
                 _check_interface(parse_config(document), read, variant)
-        unknown = [name for pair in contrasts for name in pair if name not in variants]
-        if unknown:
-            raise UsageError(f"a contrast names {unknown[0]!r}, which is no variant of this sweep")
         if origin is not None and shared_warmup:
             raise UsageError("--from names a warm-up already; leave out --shared-warmup")
         text = dump_tables(document)
         grid = cls(
             path=path,
             format=1,
-            variants=list(variants),
+            variants=list(dict.fromkeys(variants)),
             seeds=list(seeds),
             contrasts=list(contrasts),
             origin=origin,
@@ -202,6 +199,9 @@ class Grid(_File, frozen=True):
             grid = cls.open(path)._extended(grid, text)
         elif path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise UsageError(f"{path} is there already and holds no sweep; choose another --out")
+        unknown = [name for pair in contrasts for name in pair if name not in grid.variants]
+        if unknown:
+            raise UsageError(f"a contrast names {unknown[0]!r}, which is no variant of this sweep")
         check_writable(path)
         path.mkdir(parents=True, exist_ok=True)
         write_whole(grid.config, text)
