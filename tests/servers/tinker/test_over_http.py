@@ -405,6 +405,8 @@ def test_heartbeats_are_answered_while_a_large_body_is_read(serve: Serve) -> Non
         ("asample", {"sampling_params": {"seed": 2**70}}, 400, "seed"),
         ("save_weights", {"ttl_seconds": 10**30}, 400, "ttl_seconds"),
         ("optim_step", {"seq_id": 2**63, "adam_params": {}}, 400, "seq_id"),
+        ("optim_step", {"adam_params": {"eps": 0}}, 400, "adam_params.eps"),
+        ("optim_step", {"adam_params": {"eps": 1e-60}}, 400, "adam_params.eps"),
         ("create_session", {"tags": ["x" * 2_000_000]}, 413, "larger than 1048576 bytes"),
     ],
 )
