@@ -22,11 +22,12 @@ import pytest
 
 from genenv.errors import UsageError
 from genenv.http.guard import Access
-from genenv.servers.tinker import messages, sessions
+from genenv.servers.tinker import messages, service, sessions
 from genenv.servers.tinker.checkpoints import CheckpointInfo, CheckpointPath, CheckpointStore
 from genenv.servers.tinker.imitation import ServerImitation
 from genenv.servers.tinker.replies import NotHere
 from genenv.servers.tinker.serving import TinkerServer, open_base
+from running import comes_true
 from typed import refused
 
 Serve = Callable[..., str]
@@ -469,6 +470,64 @@ def test_a_model_that_is_asked_for_again_with_another_shape_is_refused(serve: Se
     lora = {"base_model": "tiny", "lora_config": {"rank": 8}, "session_id": client.session}
     status, said = ask(client.url, "create_model", {**lora, "model_seq_id": 0})
     assert (status, "count models on" in said["detail"]) == (400, True)
+
+
+@pytest.mark.long
+def test_an_expired_checkpoint_is_deleted_without_being_asked_for(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_EXPIRY_S", 0.1)
+    client = Client(serve())
+    model = client.train()
+    asked = {"model_id": model, "seq_id": 1, "path": "a", "ttl_seconds": 1}
+    assert client.fetch(client.send("save_weights", asked))["path"] == f"tinker://{model}/weights/a"
+    folder = tmp_path / "runs" / model.replace(":", "-") / "weights" / "a"
+    assert folder.exists()
+    assert comes_true(lambda: not folder.exists())
+
+
+def test_steps_count_on_from_the_checkpoint_that_was_loaded(serve: Serve, tmp_path: Path) -> None:
+    client = Client(serve())
+    model = client.train()
+    runs = tmp_path / "runs" / model.replace(":", "-") / "weights"
+
+    def steps(name: str) -> int:
+        return json.loads((runs / name / "checkpoint.json").read_text())["steps"]
+
+    def save(seq: int, name: str) -> str:
+        return client.fetch(client.send("save_weights", {"model_id": model, "seq_id": seq, "path": name}))[
+            "path"
+        ]
+
+    for seq in (1, 2):
+        client.fetch(client.send("optim_step", step(model, seq)))
+    path = save(3, "a")
+    client.fetch(client.send("load_weights", {"model_id": model, "seq_id": 4, "path": path}))
+    save(5, "b")
+    client.fetch(client.send("optim_step", step(model, 6)))
+    save(7, "c")
+    assert (steps("a"), steps("b"), steps("c")) == (2, 2, 3)
+
+
+def test_a_checkpoint_that_cannot_be_loaded_leaves_no_model_and_no_run(
+    serve: Serve, base: Any, tmp_path: Path
+) -> None:
+    client = Client(serve())
+    model, other = client.train(), set(base.model.peft.peft_config)
+    saved = {"model_id": model, "seq_id": 1, "path": "a"}
+    path = client.fetch(client.send("save_weights", saved))["path"]
+    sampled = client.fetch(client.send("save_weights_for_sampler", {**saved, "seq_id": 2}))["path"]
+    anew = {"session_id": client.session, "model_seq_id": 1, "path": sampled, "optimizer": True}
+    status, said = ask(client.url, "load_weights", anew)
+    assert (status, "holds no optimizer" in said["detail"]) == (400, True)
+    runs = tmp_path / "runs" / model.replace(":", "-")
+    (runs / "weights" / "a" / "adapter_model.safetensors").write_bytes(b"none")
+    for _ in range(2):  # sent again, it is not made again
+        assert "cannot be read" in client.fetch(client.send("load_weights", {**anew, "path": path}))["error"]
+        found = ask(client.url, f"sessions/{client.session}")[1]["training_run_ids"]
+        assert found == [model]
+    assert [one["training_run_id"] for one in ask(client.url, "training_runs")[1]["training_runs"]] == [model]
+    assert set(base.model.peft.peft_config) == other
 
 
 def test_a_server_with_a_key_takes_no_other(serve: Serve) -> None:

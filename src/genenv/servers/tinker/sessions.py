@@ -210,9 +210,9 @@ class Model:
     learner: Learner | None = None
     """The adapter and its optimizer; None until they are created and after they are unloaded."""
     steps: int = 0
-    """Optimizer steps taken in this session."""
+    """Optimizer steps taken since the model was created or last loaded a checkpoint."""
     before: int = 0
-    """Optimizer steps taken before the checkpoint that was loaded."""
+    """Optimizer steps of the checkpoint that was loaded."""
     sequences: int = 0
     """Training sequences processed since the last optimizer step."""
     last: str = field(default_factory=now)
@@ -306,6 +306,13 @@ class Clients:
         self.models[model.id] = model
         self.sessions[model.session].models.append(model.id)
 
+    def remove_model(self, model: Model) -> None:
+        """Remove a model that could not be created."""
+        self.models.pop(model.id, None)
+        session = self.sessions.get(model.session)
+        if session is not None and model.id in session.models:
+            session.models.remove(model.id)
+
     def add_sampler(self, sampler: Sampler) -> None:
         """Register a sampler; registering an equal sampler again has no effect.
 
@@ -345,10 +352,11 @@ class Adapters:
         self._base, self._store, self._clients, self._source = base, store, clients, source
         self._numbers = itertools.count()
 
-    def make(self, model: Model, seed: int | None) -> None:
-        """Create the adapter of a model; if that fails, remove the model."""
+    def make(self, model: Model, seed: int | None, load: Callable[[], None] = lambda: None) -> None:
+        """Create the adapter of a model, `load` into it, and note its run; if that fails, remove the model."""
         try:
             model.learner = self._base.learner(model.shape, seed)
+            load()
             run = Run(
                 id=model.id,
                 base_model=self._source,
@@ -358,8 +366,22 @@ class Adapters:
             )
             self._store.note_run(run)
         except BaseException:
-            self._clients.models.pop(model.id, None)
+            self._clients.remove_model(model)
+            self.drop(model)
             raise
+
+    def find(self, path: str, *, optimizer: bool) -> tuple[CheckpointPath, CheckpointInfo]:
+        """Return the address and metadata of a checkpoint that is to be loaded.
+
+        Raises:
+            UsageError: there is none, it has another base, or lacks an optimizer that is requested.
+            DataError: the checkpoint is damaged.
+        """
+        place, about = self._store.find(path)
+        self.check_base(path, about)
+        if optimizer and place.kind != "weights":
+            raise UsageError(f"{path} holds no optimizer: it was saved for samplers; load it without")
+        return place, about
 
     def load(self, model: Model, path: str, *, optimizer: bool) -> None:
         """Load a checkpoint into a model.
@@ -368,16 +390,13 @@ class Adapters:
             UsageError: the checkpoint has another base or shape, or lacks an optimizer that is requested.
             DataError: the checkpoint is damaged.
         """
-        place, about = self._store.find(path)
-        self.check_base(path, about)
+        place, about = self.find(path, optimizer=optimizer)
         if about.shape != model.shape:
             raise UsageError(
                 f"{path} is an adapter of {_shown(about.shape)}, and the client's is of {_shown(model.shape)}"
             )
-        if optimizer and place.kind != "weights":
-            raise UsageError(f"{path} holds no optimizer: it was saved for samplers; load it without")
         model.ready().load(self._store.folder(place), optimizer=optimizer)
-        model.before = about.steps
+        model.before, model.steps, model.sequences = about.steps, 0, 0
 
     def write(self, model: Model, kind: Kind, name: str, asked: SaveBody) -> CheckpointPath:
         """Write a checkpoint of a model and return its address.
