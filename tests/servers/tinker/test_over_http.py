@@ -27,6 +27,7 @@ from genenv.servers.tinker.checkpoints import CheckpointInfo, CheckpointPath, Ch
 from genenv.servers.tinker.imitation import ServerImitation
 from genenv.servers.tinker.replies import NotHere
 from genenv.servers.tinker.serving import TinkerServer, open_base
+from raw_http import answer, connect, head
 from running import comes_true
 from typed import refused
 
@@ -149,6 +150,33 @@ def test_what_is_refused_holds_nobody_up(serve: Serve) -> None:
     status, said = ask(client.url, "forward_backward", learn(model, 3) + b"\x1a\x7f")
     assert (status, "no protobuf message of the Tinker protocol" in said["detail"]) == (400, True)
     assert loss(client, model, 4) > 0
+
+
+def test_a_body_that_is_too_large_holds_nobody_up(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_GAP_S", 5.0)
+    client = Client(serve(access=Access(body_bytes=2 * 2**20)))
+    model = client.train()
+    large = {"model_id": model, "seq_id": 1, "path": "x" * 2**20}
+    status, said = ask(client.url, "save_weights", large)
+    assert (status, "too much for this request" in said["detail"]) == (413, True)
+    whole = learn(model, 2, b"x" * 300_000)
+    assert len(whole) > 3 * 2**20
+    status, said = ask(client.url, "forward_backward", whole)
+    assert (status, "larger than 2 MiB" in said["detail"]) == (413, True)
+    chunked = raw_head(client.url, "/api/v1/forward_backward", "application/x-protobuf")
+    whole = learn(model, 3, b"x" * 300_000)
+    with connect(client.url) as line:
+        line.sendall(chunked + b"%x\r\n" % len(whole) + whole + b"\r\n0\r\n\r\n")
+        assert answer(line).status == 413
+    status, said = ask(client.url, "optim_step", step(model, 4), **{"content-type": "text/plain"})
+    assert status == 415
+    assert loss(client, model, 5) > 0
+
+
+def raw_head(url: str, path: str, kind: str) -> bytes:
+    """The head of a request whose body comes in chunks."""
+    said = {"Content-Type": kind, "Transfer-Encoding": "chunked", "x-api-key": "tml-test"}
+    return head(url, "POST", path, said)
 
 
 def test_an_error_of_a_request_comes_with_its_answer(serve: Serve) -> None:
