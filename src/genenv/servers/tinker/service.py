@@ -279,7 +279,7 @@ class Service:
                     for one in self.base.answer(sampler.folder, sampler.shape, all_asked)
                 ],
                 asked,
-                self.futures.open(request, sampler.session),
+                self.futures.open(request, sampler.session, _top_bytes(asked)),
             )
         return {"request_id": request}
 
@@ -383,6 +383,11 @@ def _creation(model: Model) -> str:
 
 def _nobody() -> asyncio.Future[Any]:
     return asyncio.get_running_loop().create_future()
+
+
+def _top_bytes(asked: PromptRequest) -> int:
+    """Return the size of the most probable tokens of a prompt with their log-probabilities."""
+    return 8 * len(asked.prompt_ids) * asked.top_prompt_logprobs
 
 
 def _asked(body: bodies.SampleBody) -> PromptRequest:

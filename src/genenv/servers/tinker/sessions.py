@@ -84,9 +84,10 @@ class RequestOrder:
 _KEPT_S = 600.0
 """Seconds for which a fetched result is kept, in case it was lost on its way to the client."""
 _MOST_WAITING, _MOST_WAITING_BYTES = 8192, 2**30
-"""The most requests without a result, and the most bytes of their bodies together."""
-_MOST_KEPT = 65_536
-"""The most requests and results together; beyond it the oldest fetched results are deleted."""
+"""The most requests without a result, and the most bytes of their bodies or of large results together."""
+_MOST_KEPT, _MOST_KEPT_BYTES = 65_536, 2**30
+"""The most requests and results together, and the most bytes of results; beyond one of them the oldest fetched
+results are deleted."""
 
 
 @dataclass(slots=True)
@@ -95,6 +96,8 @@ class _Entry:
     done: asyncio.Future[Reply]
     opened: float = field(default_factory=time.monotonic)
     fetched: float | None = None
+    size_bytes: int = 0
+    """The size of the result; 0 until there is one."""
 
 
 class Futures:
@@ -102,7 +105,7 @@ class Futures:
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
-        self._waiting = self._waiting_bytes = 0
+        self._waiting = self._waiting_bytes = self._kept_bytes = 0
 
     def known(self, request: str) -> bool:
         """Return whether a request is known: clients resend a request whose acknowledgement was lost."""
@@ -114,25 +117,30 @@ class Futures:
         Args:
             request: the id of the request.
             session: the id of the session that sent it; "" for none.
-            size_bytes: the size of its body if that is kept until the request is processed.
+            size_bytes: the size of its body if that is kept until the request is processed, or of its
+                result if that may be far larger than its body.
 
         Raises:
-            TooMuch: too many requests or bytes wait.
+            TooMuch: too many requests or bytes wait, or too many results or bytes were not fetched.
         """
-        if self._waiting >= _MOST_WAITING or self._waiting_bytes + size_bytes > _MOST_WAITING_BYTES:
+        large = self._waiting > 0 and self._waiting_bytes + size_bytes > _MOST_WAITING_BYTES
+        if self._waiting >= _MOST_WAITING or large:
             raise TooMuch(
                 f"{self._waiting} requests wait to be worked; fetch their answers before you send more"
             )
-        if len(self._entries) >= _MOST_KEPT:
+        if len(self._entries) >= _MOST_KEPT or self._kept_bytes > _MOST_KEPT_BYTES:
             self._make_room()
         entry = _Entry(session, asyncio.get_running_loop().create_future())
         self._entries[request] = entry
         self._waiting += 1
         self._waiting_bytes += size_bytes
 
-        def settled(_: object) -> None:
+        def settled(done: asyncio.Future[Reply]) -> None:
             self._waiting -= 1
             self._waiting_bytes -= size_bytes
+            if self._entries.get(request) is entry and not done.cancelled():
+                entry.size_bytes = done.result().size_bytes
+                self._kept_bytes += entry.size_bytes
 
         entry.done.add_done_callback(settled)
         return entry.done
@@ -157,29 +165,37 @@ class Futures:
     def sweep(self) -> None:
         """Delete results fetched long ago, and old unfetched results that belong to no session."""
         old = time.monotonic() - _KEPT_S
-        self._entries = {
-            request: entry
-            for request, entry in self._entries.items()
-            if not entry.done.done() or (entry.fetched or (math.inf if entry.session else entry.opened)) > old
-        }
+        self._keep(
+            lambda entry: (
+                not entry.done.done()
+                or (entry.fetched or (math.inf if entry.session else entry.opened)) > old
+            )
+        )
 
     def _make_room(self) -> None:
-        """Delete the older half of the fetched results.
+        """Delete the older half of the fetched results, and more while the others have too many bytes.
 
         Raises:
-            TooMuch: no result was fetched.
+            TooMuch: no result was fetched, or those that were not have too many bytes.
         """
         fetched = [request for request, entry in self._entries.items() if entry.fetched is not None]
-        if not fetched:
-            raise TooMuch(f"{len(self._entries)} answers were not fetched; fetch them before you send more")
-        for request in fetched[: len(fetched) // 2 + 1]:
-            del self._entries[request]
+        for place, request in enumerate(fetched):
+            if place > len(fetched) // 2 and self._kept_bytes <= _MOST_KEPT_BYTES:
+                break
+            self._kept_bytes -= self._entries.pop(request).size_bytes
+        if not fetched or self._kept_bytes > _MOST_KEPT_BYTES:
+            raise TooMuch(
+                f"{len(self._entries)} answers of {self._kept_bytes / 2**20:.0f} MiB were not fetched; fetch "
+                "them before you send more"
+            )
 
     def end(self, session: str) -> None:
         """Delete the requests and results of a session."""
-        self._entries = {
-            request: entry for request, entry in self._entries.items() if entry.session != session
-        }
+        self._keep(lambda entry: entry.session != session)
+
+    def _keep(self, wanted: Callable[[_Entry], bool]) -> None:
+        self._entries = {request: entry for request, entry in self._entries.items() if wanted(entry)}
+        self._kept_bytes = sum(entry.size_bytes for entry in self._entries.values())
 
 
 PASSING = 16
