@@ -167,9 +167,10 @@ class AdapterExporter:
         """See `Exporter`."""
         if served.rank > RANKS[-1]:
             return []
+        largest = largest_rank(served.rank)
         template = shlex.quote(f"{served.folder}/chat_template.jinja")
         command = (
-            f"vllm serve {shlex.quote(served.base)} --enable-lora --max-lora-rank {largest_rank(served.rank)} "
+            f"vllm serve {shlex.quote(served.base)} --enable-lora --max-lora-rank {largest} "
             f"--lora-modules {shlex.quote(f'{served.name}={served.folder}')} "
             f"--chat-template {template} {_GREEDY}"
         )

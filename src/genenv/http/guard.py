@@ -144,7 +144,7 @@ def detail(_: int, sentence: str) -> JsonObject:
 class Guard:
     """ASGI middleware that passes valid requests to the application and refuses all others."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - most of them are optional
         self,
         app: ASGIApp,
         access: Access,

@@ -1,11 +1,11 @@
-"""Untrusted regular expressions: matching, and drawing random texts, in bounded time.
+r"""Untrusted regular expressions: matching, and drawing random texts, in bounded time.
 
 Python's `re` takes exponential time for some patterns: for `^(a+)+$`, each letter doubles the time. So the
 Rust engine of pydantic matches a pattern in time linear in the text. Patterns that this engine lacks, such as
 lookahead, are matched by `regex` with a timeout, after which the result is unknown (`TookTooLong`).
 
 Patterns mean what they mean in JSON schema, whose patterns are those of ECMAScript. So both engines get a
-translation: `\\d` and `\\w` are ASCII, classes have no operators, and `$` is the end of the text alone.
+translation: `\d` and `\w` are ASCII, classes have no operators, and `$` is the end of the text alone.
 """
 
 from __future__ import annotations

@@ -319,7 +319,9 @@ def test_a_step_after_which_weights_are_not_finite_is_undone(base, rate: float) 
     learner.step(AdamParams(learning_rate=1e-3))
     before = state()
     learner.forward([example(" fine", weights=1.0)], CE, backward=True)
-    with pytest.raises(UsageError, match=r"weights would not be finite: it is undone.* smaller learning rate"):
+    with pytest.raises(
+        UsageError, match=r"weights would not be finite: it is undone.* smaller learning rate"
+    ):
         learner.step(AdamParams(learning_rate=rate, weight_decay=100.0))
     assert all(map(torch.equal, state(), before))
     assert learner.step(AdamParams()) == 0  # the gradient is gone

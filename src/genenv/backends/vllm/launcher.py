@@ -76,7 +76,13 @@ def vllm_command(
     """
     options = [
         *("--served-model-name", policy.model, "--host", host, "--port", str(port)),
-        *("--enable-lora", "--max-lora-rank", str(largest_rank(policy.lora_rank)), "--max-loras", str(_ADAPTERS)),
+        *(
+            "--enable-lora",
+            "--max-lora-rank",
+            str(largest_rank(policy.lora_rank)),
+            "--max-loras",
+            str(_ADAPTERS),
+        ),
         *("--logprobs-mode", "processed_logprobs", "--max-model-len", str(context)),
         *("--allowed-origins", "[]"),  # no web page may read the server's responses
         *("--enable-scale-out", "--structured-outputs-config", json.dumps(_GRAMMARS)),

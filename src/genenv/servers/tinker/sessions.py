@@ -86,8 +86,8 @@ _KEPT_S = 600.0
 _MOST_WAITING, _MOST_WAITING_BYTES = 8192, 2**30
 """The most requests without a result, and the most bytes of their bodies or of large results together."""
 _MOST_KEPT, _MOST_KEPT_BYTES = 65_536, 2**30
-"""The most requests and results together, and the most bytes of results; beyond one of them the oldest fetched
-results are deleted."""
+"""The most requests and results together, and the most bytes of results; beyond it the oldest fetched ones
+are deleted."""
 
 
 @dataclass(slots=True)
@@ -369,7 +369,7 @@ class Adapters:
         self._numbers = itertools.count()
 
     def make(self, model: Model, seed: int | None, load: Callable[[], None] = lambda: None) -> None:
-        """Create the adapter of a model, `load` into it, and note its run; if that fails, remove the model."""
+        """Create the adapter of a model, `load` weights, and note its run; remove the model if that fails."""
         try:
             model.learner = self._base.learner(model.shape, seed)
             load()
