@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,39 @@ def test_a_server_that_does_not_start_says_why_and_is_tried_again(
     assert (plan.folder / "server-0.log").read_text().startswith("no model in ")
 
 
+def test_a_server_whose_log_cannot_be_written_says_so_and_is_tried_again(
+    tmp_path: Path, children: list[Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "_AGAIN_S", 0.1)
+    plan = planned(tmp_path / "run")  # its folder is missing
+    host = ServerHost("server-0", ["sh", "-c", "echo started", "sh"], plan, "127.0.0.1")
+    try:
+        assert "No such file or directory" in comes(lambda: host.state().complaint)
+        plan.folder.mkdir(parents=True)
+        comes(lambda: host.state().complaint == "started")
+    finally:
+        host.end()
+
+
+@pytest.mark.long
+def test_a_server_whose_address_cannot_be_announced_is_ended_and_says_why(
+    tmp_path: Path, children: list[Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "_AGAIN_S", 0.1)
+    plan, died = planned(tmp_path / "run"), list[int]()
+    policy = prepare(plan, SETTINGS, "token")
+    assert not isinstance(policy, str)
+    plan.addresses.rmdir()
+    plan.addresses.write_text("a file instead of a folder")
+    host = ServerHost("server-0", plan.serving(policy), plan, "127.0.0.1", key="secret", die=died.append)
+    try:
+        assert "File exists" in comes(lambda: host.state().complaint)
+        assert children[0].status is not None
+    finally:
+        host.end()
+    assert died == []
+
+
 def told(host: TrainerHost, life: str = "", after: int = 0) -> Iterator[News]:
     """All news until the trainer ends."""
     news = host.news(life, after)
@@ -116,7 +150,9 @@ def test_a_trainer_is_interrupted_as_by_ctrl_c_and_ended_where_that_is_not_enoug
         assert children[-1].status == status
 
 
-def test_the_folder_of_a_run_is_made_ready_and_seen_by_those_who_share_it(tmp_path: Path) -> None:
+def test_the_folder_of_a_run_is_made_ready_and_seen_by_those_who_share_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = planned(tmp_path / "run", overrides=("policy.lora_rank=4",))
     policy = prepare(plan, SETTINGS, "token")
     assert not isinstance(policy, str)
@@ -124,6 +160,13 @@ def test_the_folder_of_a_run_is_made_ready_and_seen_by_those_who_share_it(tmp_pa
     assert sees(plan, "token", 0)
     assert not sees(plan, "another", 0.3)
     assert not sees(planned(tmp_path / "elsewhere"), "token", 0)
+
+    def refuses(**_: object) -> None:
+        raise OSError("read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, "TemporaryFile", refuses)
+        assert not sees(plan, "token", 0)
     (plan.addresses / "old.address").write_text("http://old:1")
     prepare(plan, SETTINGS, "token")
     assert read_addresses(plan.addresses) == ()

@@ -44,6 +44,7 @@ def test_vllm_takes_only_some_ranks_of_adapters() -> None:
     assert "desk-8=out of it" in words
     assert "out of it/chat_template.jinja" in words
     assert shlex.split(commands(Form.ADAPTER, rank=16)[0])[5] == "16"
+    assert not any("vllm serve" in one for one in commands(Form.ADAPTER, rank=600))
 
 
 def test_a_gguf_file_is_served_by_two() -> None:

@@ -81,6 +81,38 @@ def test_a_request_of_a_web_page_is_refused(serve: Serve, headers: dict[str, str
     assert (found.status, "no web pages" in sentence(found)) == (403, True)
 
 
+OPENED = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "get", "post"),
+    [
+        ({"Origin": "null"}, 403, 403),
+        ({"Origin": "null", "Sec-Fetch-Site": "cross-site", **OPENED}, 403, 403),
+        ({"Origin": "null", "Sec-Fetch-Site": "same-origin", **OPENED}, 200, 200),  # a form without referrer
+        ({"Sec-Fetch-Site": "cross-site", **OPENED}, 200, 403),
+        ({"Sec-Fetch-Site": "cross-site"}, 403, 403),
+        ({"Origin": "http://localhost"}, 200, 200),
+        ({"Origin": "http://evil.example"}, 403, 403),
+        ({}, 200, 200),
+    ],
+)
+def test_a_server_of_pages_lets_foreign_pages_link_to_it_alone(
+    serve: Serve, headers: dict[str, str], get: int, post: int
+) -> None:
+    url = serve(access=Access(cookie="key")).url
+    assert ask(url, "/a", **headers, **{"Host": "localhost"}).status == get
+    assert ask(url, "/a", b"{}", **headers, **{"Host": "localhost"}).status == post
+
+
+def test_a_form_of_an_own_page_is_known_by_its_cookie_where_a_browser_does_not_say_its_site(
+    serve: Serve,
+) -> None:
+    url = serve(access=Access(cookie="key", key="own")).url
+    assert ask(url, "/a", b"{}", **{"Origin": "null", "Cookie": "key=own"}).status == 200
+    assert ask(url, "/a", b"{}", **{"Origin": "null"}).status == 401
+
+
 def test_what_is_typed_into_a_browser_is_answered(serve: Serve) -> None:
     assert ask(serve().url, "/a", sec_fetch_site="none").status == 200
 

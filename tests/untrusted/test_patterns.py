@@ -41,6 +41,37 @@ def test_patterns_of_other_languages_are_matched(pattern: str, text: str, found:
     assert engine(pattern)(text) is found
 
 
+@pytest.mark.parametrize(
+    ("pattern", "texts", "others"),
+    [
+        ("^[+--]+$", ["+,-", ","], ["*"]),  # the range from + to -, and -
+        ("^[a-z&&b]+$", ["a&b"], ["A"]),
+        ("^[a~~b]+$", ["a~b"], ["c"]),
+        ("^[a[b]+$", ["a[b"], ["]"]),
+        ("^[]a]+$", ["]a"], ["b"]),
+        (r"^[^\]\-\-]+$", ["ab"], ["a-", "]"]),
+        (r"^\d+$", ["12"], ["٣", "1\n"]),
+        (r"^[\d-x]+$", ["1-x"], ["y", "٣"]),
+        (r"^\w+$", ["a_1"], ["é"]),
+        (r"^[\w.]+$", ["a.1"], ["é"]),
+        (r"^\D\W$", ["٣é"], ["1é", "٣a"]),
+        (r"^[\D]$", ["٣"], ["1"]),
+        (r"^(?!x)[\d\W]$", ["1", "é"], ["a", "٣a"]),
+        (r"^\\d$", ["\\d"], ["1"]),
+        ("^(?!x)a$", ["a"], ["a\n"]),
+        ("^(?!x)(a$|b$)", ["a", "b"], ["a\n", "b\n"]),
+        (r"^(?!x)a\$[$]$", ["a$$"], ["a$$\n"]),
+        ("(?m)^(?!x)a$", ["a\nb"], ["xa"]),
+    ],
+)
+def test_patterns_mean_what_they_mean_in_ecmascript(
+    pattern: str, texts: list[str], others: list[str]
+) -> None:
+    finds = engine(pattern)
+    assert all(map(finds, texts))
+    assert not any(map(finds, others))
+
+
 def test_what_cannot_be_known_in_time_is_neither_a_match_nor_none() -> None:
     with limits(), pytest.raises(TookTooLong, match=r"it takes over 0.1 s to match"):
         engine(r"^(?=a)(a|a|aa)+(?!b)\1c$")("a" * 4000 + "!")
@@ -85,7 +116,7 @@ def test_where_nothing_can_be_drawn_it_is_said(pattern: str) -> None:
 
 def test_simple_patterns_are_those_that_all_engines_read_alike() -> None:
     simple = [r"^\d{3}$", "^(?:a|b)+$", r"^[\w.-]+@example\.com$", ""]
-    special = ["(?=a)", r"\p{L}", r"(a)\1", "a++", "(", r"a\Z"]
+    special = ["(?=a)", r"\p{L}", r"(a)\1", "a++", "(", r"a\Z", "[+--]", "[a~~]", "[a[b]"]
     assert [one for one in simple + special if is_simple(one)] == simple
     assert all(re.compile(one) for one in simple)
 

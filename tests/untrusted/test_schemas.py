@@ -124,6 +124,56 @@ def test_references_are_replaced_by_what_they_name() -> None:
 
 
 @pytest.mark.parametrize(
+    ("own", "other", "value"),
+    [
+        ({"properties": {"a": {}}}, {"additionalProperties": False}, {"a": 1}),
+        ({"additionalProperties": False}, {"properties": {"a": {}}}, {"a": 1}),
+        ({"patternProperties": {"^a": {}}}, {"additionalProperties": {"type": "string"}}, {"a": 1}),
+        ({"prefixItems": [{}]}, {"items": {"type": "string"}}, [1]),
+        ({"minContains": 0}, {"contains": {"const": 1}}, [2]),
+    ],
+)
+def test_a_schema_beside_a_reference_does_not_change_what_the_other_means(
+    own: dict[str, Any], other: dict[str, Any], value: Any
+) -> None:
+    plain = plain_schema({**own, "$ref": "#/$defs/other", "$defs": {"other": other}})
+    assert plain == {**own, "allOf": [other]}
+    assert Validator(plain).problem(value) is not None
+
+
+def test_then_beside_a_reference_to_an_if_is_not_held_to() -> None:
+    other = {"if": {"type": "integer"}}
+    schema = {"then": {"minimum": 5}, "$ref": "#/$defs/other", "$defs": {"other": other}}
+    assert Validator(plain_schema(schema)).problem(1) is None
+
+
+def test_the_dependencies_of_earlier_drafts_are_held_to() -> None:
+    schema = {
+        "dependencies": {"a": ["b"], "c": {"required": ["d"]}, "e": False},
+        "dependentRequired": {"f": ["g"]},
+    }
+    plain = plain_schema(schema)
+    assert plain == {
+        "dependentRequired": {"a": ["b"], "f": ["g"]},
+        "dependentSchemas": {"c": {"required": ["d"]}, "e": {"not": {}}},
+    }
+    validator = Validator(plain)
+    for wrong in ({"a": 1}, {"c": 1}, {"e": 1}, {"f": 1}):
+        assert validator.problem(cast(Json, wrong)) is not None
+    assert validator.problem({"a": 1, "b": 2, "c": 3, "d": 4}) is None
+    assert plain_schema({"dependencies": 3}) == {}
+
+
+@pytest.mark.parametrize("address", ["https://example.com/a.json#", "https://example.com/a.json"])
+def test_a_reference_to_itself_is_known_whether_its_address_ends_with_a_hash_or_not(address: str) -> None:
+    schema = {"$defs": {"n": {"type": "null"}}, "$id": address}
+    for reference in ("https://example.com/a.json#/$defs/n", "#/$defs/n"):
+        assert plain_schema({**schema, "items": {"$ref": reference}}) == {"items": {"type": "null"}}
+    whole = plain_schema({"$id": address, "type": "array", "items": {"$ref": "https://example.com/a.json"}})
+    assert whole["items"] == {"type": "array", "items": {}}
+
+
+@pytest.mark.parametrize(
     ("schema", "why"),
     [
         (3, "it is no object"),

@@ -18,6 +18,8 @@ from genenv.sampling import Completion, SamplingParams
 Numbers = npt.NDArray[np.float32]
 Whole = npt.NDArray[np.int64]
 Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Divisor = Annotated[float, Field(ge=2.0**-126, allow_inf_nan=False)]
+"""At least the smallest normal number of 32 bits; a smaller one may become zero."""
 Share = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
 LORA_ALPHA = 32.0
@@ -76,7 +78,7 @@ class AdamParams:
     learning_rate: Positive = 1e-4
     beta1: Share = 0.9
     beta2: Share = 0.95
-    eps: Positive = 1e-12
+    eps: Divisor = 1e-12
     weight_decay: Positive = 0.0
     grad_clip_norm: Positive = 0.0
     """Gradients with a larger norm are scaled down to this norm; 0: no limit."""

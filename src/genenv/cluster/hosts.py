@@ -6,11 +6,13 @@ restarted trainer continues from the last committed round. All folders are on a 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 import shutil
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +25,7 @@ from genenv.backends.vllm.child import Child
 from genenv.backends.vllm.client import remove_address, write_address
 from genenv.backends.vllm.launcher import VLLM_KEY, answers, free_port
 from genenv.config.run import load_config
-from genenv.errors import GenenvError, UsageError
+from genenv.errors import GenenvError, UsageError, first_line
 from genenv.files import write_whole
 from genenv.runs.folder import RunFolder
 
@@ -162,7 +164,7 @@ class ServerState(NamedTuple):
     address: str | None
     """None until the server answers."""
     complaint: str | None
-    """The last line of output, if the server ended before it answered."""
+    """The last line of output if the server ended before it answered, or why it could not be started."""
 
 
 class ServerHost:
@@ -209,24 +211,41 @@ class ServerHost:
 
     def _serve(self) -> None:
         while not self._over.is_set():
-            port = free_port(self._host)
-            address = f"http://{self._host}:{port}"
-            log = self._plan.folder / f"{self._name}.log"
-            variables = {} if self._key is None else {VLLM_KEY: self._key}
-            self._child = child = Child(
-                at(self._words, self._host, port), log=log, folder=self._plan.typed_in, variables=variables
-            )
-            while not (running := answers(address, self._key)) and child.wait(_LOOK_S) is None:
-                pass
-            if running:
-                write_address(self._plan.addresses, self._name, address)
-                self._state = ServerState(address, None)
-                child.wait()
-                remove_address(self._plan.addresses, self._name)
+            try:
+                complaint = self._complaint()
+            except Exception as error:  # noqa: BLE001 - else nobody would learn that the thread has ended
+                complaint = f"{type(error).__name__}: {first_line(error)}"
+                if self._child is not None:
+                    self._child.end()
+            if complaint is None:
                 self._die(1)
                 return
-            self._state = ServerState(None, child.last_line)
+            self._state = ServerState(None, complaint)
             self._over.wait(_AGAIN_S)
+
+    def _complaint(self) -> str | None:
+        """Run the server until it ends; return why it never answered, or None if it did.
+
+        Raises:
+            OSError: no process can be started, or a file of the run cannot be written.
+        """
+        port = free_port(self._host)
+        address = f"http://{self._host}:{port}"
+        log = self._plan.folder / f"{self._name}.log"
+        variables = {} if self._key is None else {VLLM_KEY: self._key}
+        self._child = child = Child(
+            at(self._words, self._host, port), log=log, folder=self._plan.typed_in, variables=variables
+        )
+        while not (running := answers(address, self._key)) and child.wait(_LOOK_S) is None:
+            pass
+        if not running:
+            return child.last_line
+        write_address(self._plan.addresses, self._name, address)
+        self._state = ServerState(address, None)
+        child.wait()
+        with contextlib.suppress(OSError):  # this process has to end anyway
+            remove_address(self._plan.addresses, self._name)
+        return None
 
 
 class News(NamedTuple):
@@ -316,12 +335,13 @@ def prepare(plan: Plan, settings: str | None, token: str) -> PolicyConfig | str:
 
 
 def sees(plan: Plan, token: str, limit_s: float = 10.0) -> bool:
-    """Return whether a node reads what another node wrote; network disks may need a moment."""
+    """Return whether a node reads what another node wrote, and may write; network disks may need a moment."""
     until = time.monotonic() + limit_s
     while True:
         try:
             if (plan.folder / _TOKEN).read_text(encoding="utf-8") == token:
-                return True
+                with tempfile.TemporaryFile(dir=plan.folder):
+                    return True
         except OSError:
             pass
         if time.monotonic() > until:

@@ -180,9 +180,9 @@ class RayLaunch:
         )
         if not all(seen):
             raise UsageError(
-                f"{self._plan.run} is not on a disk that all nodes see: what the trainer's node wrote there "
-                f"is not read where {seen.count(False)} of {len(seen)} servers are to stand; name a shared "
-                "folder by --out"
+                f"{self._plan.run} is not on a disk that all nodes see and may write: what the trainer's "
+                f"node wrote there is not read, or no file can be written, on the nodes of "
+                f"{seen.count(False)} of {len(seen)} servers; name a shared folder by --out"
             )
         return policy
 

@@ -19,6 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
+from genenv.backends.vllm.launcher import RANKS, largest_rank
 from genenv.chat.template import Turns, turns_of
 from genenv.plugins import load, parts
 from genenv.types import Message
@@ -36,8 +37,6 @@ class Form(StrEnum):
 
 
 _GREEDY = "--override-generation-config " + shlex.quote('{"temperature": 0}')
-_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""Valid values of vLLM's option for the largest adapter rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,14 +159,18 @@ class AdapterExporter:
 
         base, same = export.agent.shared_base()
         save_adapter(export.agent, folder, base)
-        return Written(what="the adapter alone, for PEFT", base=base, same_base=same)
+        rank = export.agent.config.lora_rank
+        notes = [] if rank <= RANKS[-1] else [f"vLLM takes no adapter of rank {rank}: export a whole model."]
+        return Written(what="the adapter alone, for PEFT", base=base, same_base=same, notes=notes)
 
     def servers(self, served: Served) -> Sequence[Way]:
         """See `Exporter`."""
-        rank = next((one for one in _RANKS if one >= served.rank), served.rank)
+        if served.rank > RANKS[-1]:
+            return []
+        largest = largest_rank(served.rank)
         template = shlex.quote(f"{served.folder}/chat_template.jinja")
         command = (
-            f"vllm serve {shlex.quote(served.base)} --enable-lora --max-lora-rank {rank} "
+            f"vllm serve {shlex.quote(served.base)} --enable-lora --max-lora-rank {largest} "
             f"--lora-modules {shlex.quote(f'{served.name}={served.folder}')} "
             f"--chat-template {template} {_GREEDY}"
         )

@@ -18,7 +18,7 @@ import os
 import secrets
 import socket
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
@@ -103,6 +103,8 @@ _ANSWER_S = 60.0
 """Time limit for a client to accept a piece of an answer."""
 _DISCARDED_S, _DISCARDED_BYTES = 2.0, 16 * MIB
 """Limits for reading the rest of a refused body, so that the client can read the refusal."""
+_BEGIN_BYTES = 8192
+"""Only this many bytes of a refused body are passed on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,12 +120,20 @@ class Access:
     requests: int = 4096
     """Maximum number of concurrent requests."""
     cookie: str = ""
-    """For a server of web pages: the name of the cookie with which a browser sends the key. Its own pages may
-    then send requests, and links to them may be anywhere."""
+    """For a server of web pages: the name of the cookie with which a browser sends the key, which must be
+    SameSite. Its own pages may then send requests, and links to them may be anywhere."""
 
 
 Form = Callable[[int, str], JsonObject]
 """(status, sentence) -> the body of a refusal, in the form that the server's clients expect."""
+
+
+Unread = Callable[[str, bytes], Awaitable[None]]
+"""(content type, first bytes) of a body that was refused for its size or type. The bytes may be none."""
+
+
+async def nothing(_: str, __: bytes) -> None:
+    """Do nothing about a refused body."""
 
 
 def detail(_: int, sentence: str) -> JsonObject:
@@ -134,7 +144,7 @@ def detail(_: int, sentence: str) -> JsonObject:
 class Guard:
     """ASGI middleware that passes valid requests to the application and refuses all others."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - most of them are optional
         self,
         app: ASGIApp,
         access: Access,
@@ -143,6 +153,7 @@ class Guard:
         form: Form = detail,
         types: tuple[str, ...] = ("application/json",),
         keyless: tuple[str, ...] = (),
+        unread: Unread = nothing,
     ) -> None:
         """Wrap an application.
 
@@ -153,8 +164,9 @@ class Guard:
             form: creates the body of a refusal.
             types: content types that a body may have.
             keyless: paths that need no key, such as that of a health check.
+            unread: called with each body of a valid request that is refused for its size or type.
         """
-        self._app, self._access, self._form = app, access, form
+        self._app, self._access, self._form, self._unread = app, access, form, unread
         self._types, self._keyless = types, keyless
         self._names = {_name(one) for one in (*access.names, *(() if bound is None else (bound,)))}
         if bound is not None and not is_loopback(bound):
@@ -172,9 +184,13 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refused = self._refusal(scope) or self._wrong_body(scope)
+        refused = self._refusal(scope)
         if refused is not None:
             await self._refuse(receive, send, *refused)
+            return
+        wrong = self._wrong_body(scope)
+        if wrong is not None:
+            await self._unread(_content_type(scope), await self._refuse(receive, send, *wrong))
             return
         if self._under_way >= self._access.requests:
             await self._refuse(
@@ -196,6 +212,8 @@ class Guard:
                 return
             except _Refused as error:
                 await self._refuse(receive, send, error.status, error.sentence)
+                if error.begin:
+                    await self._unread(_content_type(scope), error.begin)
                 return
             await self._app(scope, _replayed(bytes(body), receive), _patient(send))
         except _NotTaken:
@@ -214,7 +232,7 @@ class Guard:
                 "(--allow-host; in Python, Access.names)"
             )
         known = dict(headers)
-        if self._is_of_page(known):
+        if self._is_of_page(scope.get("method"), known):
             return 403, "this server answers no web pages: the request has the headers of one"
         key = self._access.key
         if key is not None and scope["path"] not in self._keyless and not self._has_key(known, key):
@@ -224,14 +242,24 @@ class Guard:
             )
         return None
 
-    def _is_of_page(self, headers: Mapping[str, str]) -> bool:
-        """Return whether a web page sends a request that must not be answered."""
+    def _is_of_page(self, method: str | None, headers: Mapping[str, str]) -> bool:
+        """Return whether a web page sends a request that must not be answered.
+
+        A browser sends `Origin: null` for a form of an own page without referrers, and for foreign pages in a
+        sandbox. Without `Sec-Fetch-Site` it tells the two apart only by the cookie, which must be SameSite.
+        """
         site = headers.get("sec-fetch-site", "none")
         if not self._access.cookie:
             return "origin" in headers or site != "none"
-        if headers.get("origin", "").partition("://")[2] not in ("", headers["host"]):
+        origin = headers.get("origin")
+        if origin == "null":
+            own = site == "same-origin" or ("sec-fetch-site" not in headers and self._access.key is not None)
+        else:
+            own = origin is None or origin.partition("://")[2] == headers["host"]
+        if not own:
             return True
         opened = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
+        opened = opened and method in ("GET", "HEAD")
         return site not in ("none", "same-origin") and not opened
 
     def _has_key(self, headers: Mapping[str, str], key: str) -> bool:
@@ -255,7 +283,7 @@ class Guard:
             return None
         if length.isdecimal() and int(length[:_DIGITS]) > self._access.body_bytes:
             return self._too_large()
-        kind = known.get(b"content-type", "").partition(";")[0].strip().lower()
+        kind = _content_type(scope)
         if kind not in self._types:
             return 415, f"the body is {kind or 'of no type'}; send {' or '.join(self._types)} (Content-Type)"
         return None
@@ -282,26 +310,27 @@ class Guard:
                 raise _Gone
             part: bytes = message.get("body", b"")
             if len(body) + len(part) > self._access.body_bytes:
-                raise _Refused(*self._too_large())
+                raise _Refused(*self._too_large(), (bytes(body[:_BEGIN_BYTES]) + part)[:_BEGIN_BYTES])
             if self._held_bytes + len(part) > _BODIES * self._access.body_bytes:
                 raise _Refused(503, "other requests fill the memory for bodies, ask again in a moment")
             body += part
             self._held_bytes += len(part)
             more = message.get("more_body", False)
 
-    async def _refuse(self, receive: Receive, send: Send, status: int, sentence: str) -> None:
-        """Answer with a sentence and close the connection without processing its further data."""
+    async def _refuse(self, receive: Receive, send: Send, status: int, sentence: str) -> bytes:
+        """Answer with a sentence and close the connection; return the first bytes of what was not read."""
         body = json.dumps(self._form(status, sentence)).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         headers += [(b"connection", b"close")]
         if status == 503:
             headers += [(b"retry-after", b"1")]
-        send = _patient(send)
+        send, begin = _patient(send), bytearray()
         with contextlib.suppress(_NotTaken):
             await send({"type": "http.response.start", "status": status, "headers": headers})
             await send({"type": "http.response.body", "body": body, "more_body": True})
-            await _discard(receive)
+            await _discard(receive, begin)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return bytes(begin)
 
 
 class _Gone(Exception):
@@ -315,9 +344,9 @@ class _NotTaken(Exception):
 class _Refused(Exception):
     """Raised if a body is refused while it is read."""
 
-    def __init__(self, status: int, sentence: str) -> None:
+    def __init__(self, status: int, sentence: str, begin: bytes = b"") -> None:
         super().__init__(sentence)
-        self.status, self.sentence = status, sentence
+        self.status, self.sentence, self.begin = status, sentence, begin
 
 
 def _name(host: str) -> str:
@@ -327,6 +356,12 @@ def _name(host: str) -> str:
         return ip_address(plain).compressed
     except ValueError:
         return plain
+
+
+def _content_type(scope: Scope) -> str:
+    """Return the content type of a request in lower case, without parameters; empty if there is none."""
+    value: bytes = dict(scope["headers"]).get(b"content-type", b"")
+    return value.decode("latin-1").partition(";")[0].strip().lower()
 
 
 def _without_port(host: str) -> str:
@@ -370,12 +405,14 @@ def _patient(send: Send) -> Send:
     return within
 
 
-async def _discard(receive: Receive) -> None:
-    """Read and drop the rest of a body, within limits."""
+async def _discard(receive: Receive, begin: bytearray) -> None:
+    """Read and drop the rest of a body, within limits, except for its first bytes."""
     left, more = _DISCARDED_BYTES, True
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_DISCARDED_S):
             while more and left > 0:
                 message = await receive()
-                left -= len(message.get("body", b""))
+                part: bytes = message.get("body", b"")
+                begin += part[: _BEGIN_BYTES - len(begin)]
+                left -= len(part)
                 more = message["type"] == "http.request" and message.get("more_body", False)

@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from genenv.errors import UsageError
-from genenv.http.guard import Access, Guard, detail, is_loopback, new_key
+from genenv.http.guard import Access, Guard, Unread, detail, is_loopback, new_key, nothing
 from genenv.types import JsonObject
 
 _GRACE_S = 2
@@ -33,6 +33,8 @@ class Service(NamedTuple):
     application: Starlette
     work: Awaitable[None] | None = None
     """Work that runs concurrently with requests; the server ends when it ends. None for no work."""
+    unread: Unread = nothing
+    """Called with each body of a valid request that is refused for its size or type."""
 
 
 _ANYBODY_HERE = Access()
@@ -113,6 +115,7 @@ class HttpServer(ABC):
                 form=self.form,
                 types=self.types,
                 keyless=self.keyless,
+                unread=service.unread,
             )
             self._server = uvicorn.Server(
                 uvicorn.Config(

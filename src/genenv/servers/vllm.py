@@ -13,11 +13,12 @@ import json
 import logging
 import math
 import os
+import secrets
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import BaseModel, Field, JsonValue, field_validator
+from pydantic import BaseModel, Field, JsonValue, field_validator, model_validator
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -113,13 +114,21 @@ class StructuredBody(BaseModel, extra="forbid"):
             raise ValueError(f"the schema has more than {_SCHEMA_CHARS} characters")
         return schema
 
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        """Refuse two constraints, of which one would be ignored, and none, which would ask for nothing."""
+        if (self.json_ is None) == (self.structural_tag is None):
+            raise ValueError("name one constraint, json or structural_tag, or leave structured_outputs out")
+        return self
+
 
 class SamplingBody(SamplingFields, extra="forbid"):
     """The field `sampling_params` of a request to generate."""
 
     n: int = Field(default=1, ge=1, le=1)
     max_tokens: int = Field(ge=1)
-    seed: int = Field(default=0, ge=-(2**63), lt=2**63)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
+    """Equal seeds draw equal tokens; None: a random seed."""
     logprobs: int | None = Field(default=None, ge=0, le=0)
     stop_token_ids: Ids = Field(default=[])
     skip_special_tokens: bool = True
@@ -127,12 +136,20 @@ class SamplingBody(SamplingFields, extra="forbid"):
     structured_outputs: StructuredBody | None = None
 
 
-class GenerateBody(BaseModel, extra="ignore"):
+class GenerateBody(BaseModel, extra="forbid"):
     """The body of `/inference/v1/generate`."""
 
     model: Name
     token_ids: Ids = Field(min_length=1)
     sampling_params: SamplingBody
+    stream: Literal[False] | None = None
+    features: None = None
+    stream_options: None = None
+    kv_transfer_params: None = None
+    request_id: str | None = None
+    """This field and the next ones do not change the answer, so they are not read."""
+    cache_salt: str | None = None
+    priority: int = 0
 
     def request(self, base: LoadedBase) -> SampleRequest:
         """Return the request in the form of the local engine.
@@ -144,6 +161,7 @@ class GenerateBody(BaseModel, extra="ignore"):
             UsageError: the engine does not support a parameter, or a token is not in the vocabulary.
         """
         asked, stop_ids = self.sampling_params, base.chat.stop_ids
+        seed = secrets.randbits(64) if asked.seed is None else asked.seed
         if not stop_ids >= set(asked.stop_token_ids):
             known = " or ".join(map(str, sorted(stop_ids)))
             raise UsageError(f"a reply ends with token {known} alone here")
@@ -154,7 +172,7 @@ class GenerateBody(BaseModel, extra="ignore"):
         return SampleRequest(
             prompt_ids=tuple(self.token_ids),
             max_tokens=asked.max_tokens,
-            stream=asked.seed % 2**64,
+            stream=seed % 2**64,
             schema=None if held is None else held.json_,
             choices=() if held is None else _choices(held.structural_tag, base),
             **sampling_params(asked, greedy_below=COLDEST),
@@ -291,6 +309,8 @@ class SamplingServer(HttpServer):
 
     async def _load(self, request: Request) -> Response:
         body = await self._read(request, LoadBody)
+        if body.lora_name == self._name:
+            return _refusal(400, f"'{body.lora_name}' is the base model; name the adapter otherwise.")
         folder = _allowed(body.lora_path, self._adapters)
         if body.lora_name in self._base.adapters and not body.load_inplace:
             return _refusal(400, f"The lora adapter '{body.lora_name}' has already been loaded.")
@@ -311,11 +331,12 @@ class SamplingServer(HttpServer):
 
     async def _generate(self, request: Request) -> Response:
         body = await self._read(request, GenerateBody)
-        if body.model not in self._base.adapters:
+        adapter = None if body.model == self._name else body.model
+        if adapter is not None and adapter not in self._base.adapters:
             return _refusal(404, f"The model `{body.model}` does not exist.")
         asked = body.request(self._base)
         found: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        self._worker.sample(body.model, functools.partial(self._base.sample, body.model), asked, found)
+        self._worker.sample(body.model, functools.partial(self._base.sample, adapter), asked, found)
         done = await found
         if not all(map(math.isfinite, done.logprobs)):
             return _refusal(400, "no token follows the schema, or the adapter's numbers are not finite")

@@ -1,12 +1,16 @@
-"""Untrusted regular expressions: matching, and drawing random texts, in bounded time.
+r"""Untrusted regular expressions: matching, and drawing random texts, in bounded time.
 
 Python's `re` takes exponential time for some patterns: for `^(a+)+$`, each letter doubles the time. So the
 Rust engine of pydantic matches a pattern in time linear in the text. Patterns that this engine lacks, such as
 lookahead, are matched by `regex` with a timeout, after which the result is unknown (`TookTooLong`).
+
+Patterns mean what they mean in JSON schema, whose patterns are those of ECMAScript. So both engines get a
+translation: `\d` and `\w` are ASCII, classes have no operators, and `$` is the end of the text alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -14,7 +18,7 @@ import random
 import re
 import string
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import rstr
@@ -46,6 +50,16 @@ _AS_PYTHON = (
 """Replaces syntax of other languages by Python's for drawing; the original pattern must match the drawn
 text."""
 _SPECIAL = re.compile(r"\(\?(?!:)|\\[^dDwWsS\W_]|[*+?}]\+|\[\[|&&")
+_ASCII = {
+    "\\d": "0-9",
+    "\\D": r"\x00-\x2f\x3a-\U0010ffff",
+    "\\w": "0-9A-Z_a-z",
+    "\\W": r"\x00-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\U0010ffff",
+}
+"""What these classes of ECMAScript hold, as the inside of a class."""
+_OPERATORS = ("--", "&&", "~~")
+"""Operators of the Rust engine inside a class; elsewhere they are characters."""
+_MULTILINE = re.compile(r"\(\?[a-z]*m")
 _COUNTS = re.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
 _MOST_COPIES = 200_000
 """Maximum product of all repetition counts in a pattern."""
@@ -72,11 +86,12 @@ def engine(pattern: str) -> Engine:
     """
     if len(pattern) > LONGEST:
         raise BadPattern(f"it is longer than {LONGEST} characters")
-    try:
-        schema = core_schema.str_schema(pattern=pattern, strict=True, regex_engine="rust-regex")
-        return SchemaValidator(schema).isinstance_python
-    except SchemaError:
-        return _stoppable(pattern)
+    if not _has_operators(pattern):
+        with contextlib.suppress(SchemaError):
+            translated = _translated(pattern)
+            schema = core_schema.str_schema(pattern=translated, strict=True, regex_engine="rust-regex")
+            return SchemaValidator(schema).isinstance_python
+    return _stoppable(pattern)
 
 
 def is_pattern(text: str) -> bool:
@@ -90,7 +105,41 @@ def is_pattern(text: str) -> bool:
 
 def is_simple(pattern: str) -> bool:
     """Return whether all engines agree on a pattern: it has no lookaround and no backreference."""
-    return is_pattern(pattern) and not _SPECIAL.search(pattern)
+    return is_pattern(pattern) and not (_SPECIAL.search(pattern) or _has_operators(pattern))
+
+
+def _parts(pattern: str) -> Iterator[tuple[str, bool]]:
+    """Yield the characters and escapes of a pattern, each with whether it is inside a class."""
+    inside, first, at = False, 0, 0
+    while at < len(pattern):
+        part = pattern[at : at + 2] if pattern[at] == "\\" else pattern[at]
+        yield part, inside
+        if not inside and part == "[":
+            inside, first = True, at + 1 + pattern.startswith("^", at + 1)
+        elif inside and part == "]" and at != first:
+            inside = False
+        at += len(part)
+
+
+def _has_operators(pattern: str) -> bool:
+    """Return whether a class holds what the Rust engine takes for an operator or a class of its own."""
+    before = ""
+    for part, inside in _parts(pattern):
+        if inside and (part == "[" or before + part in _OPERATORS):
+            return True
+        before = part if inside else ""
+    return False
+
+
+def _translated(pattern: str, end: str = "$") -> str:
+    """Return a pattern with the classes of ECMAScript written out, and `end` in place of `$`."""
+    found = list[str]()
+    for part, inside in _parts(pattern):
+        own = _ASCII.get(part, part)
+        if not inside:
+            own = end if part == "$" else f"[{own}]" if part in _ASCII else part
+        found.append(own)
+    return "".join(found)
 
 
 def _stoppable(pattern: str) -> Engine:
@@ -98,10 +147,11 @@ def _stoppable(pattern: str) -> Engine:
         raise BadPattern("it repeats its parts too often")  # the engine writes repetitions out
     import regex  # takes a while to load, and few patterns need it
 
+    translated = _translated(pattern, "$" if _MULTILINE.search(pattern) else r"\Z")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compiled = cast(Any, regex).compile(pattern)
+            compiled = cast(Any, regex).compile(translated)
     except (
         regex.error,
         ValueError,

@@ -93,6 +93,13 @@ _ABOUT = frozenset(
     ("title", "description", "default", "example", "examples", "deprecated", "readOnly", "writeOnly")
 )
 """Keywords that do not constrain values."""
+_TOGETHER = (
+    frozenset(("properties", "patternProperties", "additionalProperties")),
+    frozenset(("items", "prefixItems")),
+    frozenset(("if", "then", "else")),
+    frozenset(("contains", "minContains", "maxContains")),
+)
+"""Keywords whose meaning depends on others of the same schema."""
 
 
 def fits_keyword(keyword: str, value: Json) -> bool:
@@ -150,7 +157,8 @@ class _Plain:
 
     def __init__(self, root: JsonObject) -> None:
         self._root, self._left = root, MOST_PARTS
-        self._base = root.get("$id", root.get("id"))
+        base = root.get("$id", root.get("id"))
+        self._base = base.removesuffix("#") if isinstance(base, str) else ""
 
     def of(self, schema: Json, inside: tuple[str, ...]) -> dict[str, Json]:
         """Return a part of the schema in plain form.
@@ -172,7 +180,8 @@ class _Plain:
         if reference in inside:
             return own
         other = self.of(found, (*inside, reference))
-        if own.keys().isdisjoint(other.keys() - _ABOUT):
+        meet = (own.keys() & group and other.keys() & group for group in _TOGETHER)
+        if own.keys().isdisjoint(other.keys() - _ABOUT) and not any(meet):
             return {**other, **own}
         return {**own, "allOf": [*cast("Sequence[Json]", own.get("allOf", ())), other]}
 
@@ -204,7 +213,7 @@ class _Plain:
             BadSchema: the reference leads to another file, or nowhere.
         """
         place = reference
-        if isinstance(self._base, str) and self._base and place.startswith(self._base):
+        if self._base and place.startswith(self._base):
             place = place.removeprefix(self._base) or "#"
         if not place.startswith("#"):
             raise BadSchema(f"it refers to {reference[:200]!r}, and only what a schema holds itself is read")
@@ -238,6 +247,11 @@ def _modern(schema: JsonObject) -> JsonObject:
     if isinstance(items, list):
         told["prefixItems"] = items
         told["items"] = told.get("additionalItems", True)
+    depending = told.pop("dependencies", None)
+    for name, needed in depending.items() if isinstance(depending, Mapping) else ():
+        keyword = "dependentRequired" if isinstance(needed, list) else "dependentSchemas"
+        known = told.get(keyword, {})
+        told[keyword] = {name: needed, **known} if isinstance(known, Mapping) else {name: needed}
     for bound, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(told.get(bound), bool) and told.pop(bound) and limit in told:
             told[bound] = told.pop(limit)

@@ -307,6 +307,27 @@ def test_what_cannot_be_learned_is_a_sentence(base, loss: Loss, inputs: Any, sen
     base.drop(learner)
 
 
+@pytest.mark.parametrize("rate", [3e37, 3e38, 1e300])
+def test_a_step_after_which_weights_are_not_finite_is_undone(base, rate: float) -> None:
+    learner = base.learner(SHAPE, seed=1)
+
+    def state() -> list[torch.Tensor]:
+        own = learner.optimizer
+        return [one.detach().clone() for one in (*own.parameters, *own._moments().values())]
+
+    learner.forward([example(" fine", weights=1.0)], CE, backward=True)
+    learner.step(AdamParams(learning_rate=1e-3))
+    before = state()
+    learner.forward([example(" fine", weights=1.0)], CE, backward=True)
+    with pytest.raises(
+        UsageError, match=r"weights would not be finite: it is undone.* smaller learning rate"
+    ):
+        learner.step(AdamParams(learning_rate=rate, weight_decay=100.0))
+    assert all(map(torch.equal, state(), before))
+    assert learner.step(AdamParams()) == 0  # the gradient is gone
+    base.drop(learner)
+
+
 def test_a_ratio_beyond_all_bounds_is_refused_and_leaves_the_gradient(base) -> None:
     learner = base.learner(SHAPE, seed=1)
     bad = example(" x", advantages=1.0, logprobs=-1000.0)

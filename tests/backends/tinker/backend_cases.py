@@ -167,6 +167,7 @@ def shortened(url: str) -> None:
         whole = await one.moved()
         await one.shorten(0.5)
         half = await one.moved()
+        assert one._steps == 1
         assert 0 < half < 0.6 * whole, (half, whole)
         await one.publish()
         await stepped(other, DATA, Objective(), rate=0.002)
@@ -181,7 +182,7 @@ def shortened(url: str) -> None:
             assert "even the smallest step" in str(reason)  # noqa: PT017
         else:
             raise AssertionError("it was not taken back")
-        assert (await one.logprobs(DATA), region.halved) == (before, 1)
+        assert (await one.logprobs(DATA), region.halved, one._steps) == (before, 1, 1)
 
     asyncio.run(play())
 
@@ -279,7 +280,9 @@ def not_finite(url: str) -> None:
         else:
             raise AssertionError("it was not skipped")
         assert await one.logprobs(DATA) == before
+        assert one._steps == 0  # the ramp begins anew, too
         await stepped(one, DATA, Objective())
+        assert one._steps == 1
 
     asyncio.run(play())
 

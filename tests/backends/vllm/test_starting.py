@@ -67,6 +67,16 @@ def test_options_of_vllm_need_vllm() -> None:
     )
 
 
+def test_the_largest_rank_is_one_that_vllm_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(tmp_path, monkeypatch, "vllm")
+    for rank, largest in ((1, "1"), (4, "8"), (16, "16"), (24, "32"), (257, "320"), (512, "512")):
+        policy = POLICY.model_copy(update={"lora_rank": rank})
+        words = command(policy, "base", host="127.0.0.1", port=1, context=256)
+        assert words[words.index("--max-lora-rank") + 1] == largest
+    with pytest.raises(UsageError, match=r"lora_rank is 513, and vLLM takes adapters of rank 512 at most"):
+        command(POLICY.model_copy(update={"lora_rank": 513}), "base", host="127.0.0.1", port=1, context=256)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("host", "given"), [("10.0.0.9", None), ("127.0.0.1", None), ("127.0.0.1", "own-key")]

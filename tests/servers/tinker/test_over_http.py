@@ -22,11 +22,13 @@ import pytest
 
 from genenv.errors import UsageError
 from genenv.http.guard import Access
-from genenv.servers.tinker import messages, sessions
+from genenv.servers.tinker import messages, service, sessions
 from genenv.servers.tinker.checkpoints import CheckpointInfo, CheckpointPath, CheckpointStore
 from genenv.servers.tinker.imitation import ServerImitation
 from genenv.servers.tinker.replies import NotHere
 from genenv.servers.tinker.serving import TinkerServer, open_base
+from raw_http import answer, connect, head
+from running import comes_true
 from typed import refused
 
 Serve = Callable[..., str]
@@ -148,6 +150,33 @@ def test_what_is_refused_holds_nobody_up(serve: Serve) -> None:
     status, said = ask(client.url, "forward_backward", learn(model, 3) + b"\x1a\x7f")
     assert (status, "no protobuf message of the Tinker protocol" in said["detail"]) == (400, True)
     assert loss(client, model, 4) > 0
+
+
+def test_a_body_that_is_too_large_holds_nobody_up(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_GAP_S", 5.0)
+    client = Client(serve(access=Access(body_bytes=2 * 2**20)))
+    model = client.train()
+    large = {"model_id": model, "seq_id": 1, "path": "x" * 2**20}
+    status, said = ask(client.url, "save_weights", large)
+    assert (status, "too much for this request" in said["detail"]) == (413, True)
+    whole = learn(model, 2, b"x" * 300_000)
+    assert len(whole) > 3 * 2**20
+    status, said = ask(client.url, "forward_backward", whole)
+    assert (status, "larger than 2 MiB" in said["detail"]) == (413, True)
+    chunked = raw_head(client.url, "/api/v1/forward_backward", "application/x-protobuf")
+    whole = learn(model, 3, b"x" * 300_000)
+    with connect(client.url) as line:
+        line.sendall(chunked + b"%x\r\n" % len(whole) + whole + b"\r\n0\r\n\r\n")
+        assert answer(line).status == 413
+    status, said = ask(client.url, "optim_step", step(model, 4), **{"content-type": "text/plain"})
+    assert status == 415
+    assert loss(client, model, 5) > 0
+
+
+def raw_head(url: str, path: str, kind: str) -> bytes:
+    """The head of a request whose body comes in chunks."""
+    said = {"Content-Type": kind, "Transfer-Encoding": "chunked", "x-api-key": "tml-test"}
+    return head(url, "POST", path, said)
 
 
 def test_an_error_of_a_request_comes_with_its_answer(serve: Serve) -> None:
@@ -405,6 +434,8 @@ def test_heartbeats_are_answered_while_a_large_body_is_read(serve: Serve) -> Non
         ("asample", {"sampling_params": {"seed": 2**70}}, 400, "seed"),
         ("save_weights", {"ttl_seconds": 10**30}, 400, "ttl_seconds"),
         ("optim_step", {"seq_id": 2**63, "adam_params": {}}, 400, "seq_id"),
+        ("optim_step", {"adam_params": {"eps": 0}}, 400, "adam_params.eps"),
+        ("optim_step", {"adam_params": {"eps": 1e-60}}, 400, "adam_params.eps"),
         ("create_session", {"tags": ["x" * 2_000_000]}, 413, "larger than 1048576 bytes"),
     ],
 )
@@ -467,6 +498,64 @@ def test_a_model_that_is_asked_for_again_with_another_shape_is_refused(serve: Se
     lora = {"base_model": "tiny", "lora_config": {"rank": 8}, "session_id": client.session}
     status, said = ask(client.url, "create_model", {**lora, "model_seq_id": 0})
     assert (status, "count models on" in said["detail"]) == (400, True)
+
+
+@pytest.mark.long
+def test_an_expired_checkpoint_is_deleted_without_being_asked_for(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_EXPIRY_S", 0.1)
+    client = Client(serve())
+    model = client.train()
+    asked = {"model_id": model, "seq_id": 1, "path": "a", "ttl_seconds": 1}
+    assert client.fetch(client.send("save_weights", asked))["path"] == f"tinker://{model}/weights/a"
+    folder = tmp_path / "runs" / model.replace(":", "-") / "weights" / "a"
+    assert folder.exists()
+    assert comes_true(lambda: not folder.exists())
+
+
+def test_steps_count_on_from_the_checkpoint_that_was_loaded(serve: Serve, tmp_path: Path) -> None:
+    client = Client(serve())
+    model = client.train()
+    runs = tmp_path / "runs" / model.replace(":", "-") / "weights"
+
+    def steps(name: str) -> int:
+        return json.loads((runs / name / "checkpoint.json").read_text())["steps"]
+
+    def save(seq: int, name: str) -> str:
+        return client.fetch(client.send("save_weights", {"model_id": model, "seq_id": seq, "path": name}))[
+            "path"
+        ]
+
+    for seq in (1, 2):
+        client.fetch(client.send("optim_step", step(model, seq)))
+    path = save(3, "a")
+    client.fetch(client.send("load_weights", {"model_id": model, "seq_id": 4, "path": path}))
+    save(5, "b")
+    client.fetch(client.send("optim_step", step(model, 6)))
+    save(7, "c")
+    assert (steps("a"), steps("b"), steps("c")) == (2, 2, 3)
+
+
+def test_a_checkpoint_that_cannot_be_loaded_leaves_no_model_and_no_run(
+    serve: Serve, base: Any, tmp_path: Path
+) -> None:
+    client = Client(serve())
+    model, other = client.train(), set(base.model.peft.peft_config)
+    saved = {"model_id": model, "seq_id": 1, "path": "a"}
+    path = client.fetch(client.send("save_weights", saved))["path"]
+    sampled = client.fetch(client.send("save_weights_for_sampler", {**saved, "seq_id": 2}))["path"]
+    anew = {"session_id": client.session, "model_seq_id": 1, "path": sampled, "optimizer": True}
+    status, said = ask(client.url, "load_weights", anew)
+    assert (status, "holds no optimizer" in said["detail"]) == (400, True)
+    runs = tmp_path / "runs" / model.replace(":", "-")
+    (runs / "weights" / "a" / "adapter_model.safetensors").write_bytes(b"none")
+    for _ in range(2):  # sent again, it is not made again
+        assert "cannot be read" in client.fetch(client.send("load_weights", {**anew, "path": path}))["error"]
+        found = ask(client.url, f"sessions/{client.session}")[1]["training_run_ids"]
+        assert found == [model]
+    assert [one["training_run_id"] for one in ask(client.url, "training_runs")[1]["training_runs"]] == [model]
+    assert set(base.model.peft.peft_config) == other
 
 
 def test_a_server_with_a_key_takes_no_other(serve: Serve) -> None:

@@ -8,12 +8,13 @@ import time
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
-from genenv.backends.served import PromptRequest, PromptResult
+from genenv.backends.served import ForwardResult, PromptRequest, PromptResult
 from genenv.errors import UsageError
 from genenv.servers.tinker import sessions as module
-from genenv.servers.tinker.replies import FailedReply, JsonReply, Reply, SampledReply
+from genenv.servers.tinker.replies import FailedReply, JsonReply, Reply, SampledReply, TooMuch, TrainReply
 from genenv.servers.tinker.sessions import Futures, RequestOrder
 from genenv.servers.worker import Worker
 
@@ -111,6 +112,38 @@ def test_a_fault_is_told_and_the_worker_goes_on(caplog: pytest.LogCaptureFixture
 
     working(test)
     assert "a request failed" in caplog.text
+
+
+def test_answers_have_a_bound_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_KEPT_BYTES", 100_000)
+
+    def large() -> Reply:
+        numbers = [np.zeros(5_000, np.float32)]
+        return TrainReply(scored=ForwardResult(loss=0.0, logprobs=numbers, losses=numbers), metrics={})
+
+    async def test() -> None:
+        futures = Futures()
+
+        async def answered(name: str, session: str) -> None:
+            futures.open(name, session).set_result(large())
+            await asyncio.sleep(0)
+
+        for name in ("a", "b"):
+            await answered(name, "one")
+        await answered("c", "two")  # 120,000 bytes
+        with pytest.raises(TooMuch, match=r"3 answers of 0 MiB were not fetched; fetch them before"):
+            futures.open("d", "two")
+        for name in ("b", "c"):
+            await futures.fetch(name, 1)
+        await answered("d", "two")
+        assert [futures.known(name) for name in "abcd"] == [True, False, False, True]
+        await answered("e", "two")
+        with pytest.raises(TooMuch):
+            futures.open("f", "two")
+        futures.end("one")  # with the answer that it did not fetch
+        futures.open("f", "two")
+
+    asyncio.run(test())
 
 
 def test_an_answer_is_waited_for_and_kept() -> None:

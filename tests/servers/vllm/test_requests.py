@@ -117,6 +117,9 @@ def test_a_bad_request_fails_alone(serve: Serve, bad: Mapping[str, Any], why: st
         ([1], {"seed": 2**63}, "seed"),
         ([1], {"stop_token_ids": [1]}, "a reply ends with token"),
         ([1], {"best_of": 3}, "best_of"),
+        ([1], {"structured_outputs": {}}, "name one constraint, json or structural_tag"),
+        ([1], {"structured_outputs": {"disable_any_whitespace": True}}, "name one constraint"),
+        ([1], {"structured_outputs": {"json": {}, "structural_tag": "{}"}}, "name one constraint"),
         ([1], {"structured_outputs": {"structural_tag": "[" * 50_000}}, "structural tags"),
         ([1], {"structured_outputs": {"structural_tag": '{"format": {"elements": []}}'}}, "structural tags"),
         (
@@ -144,7 +147,64 @@ def test_a_parameter_at_its_bound_is_sampled_with(serve: Serve, parameters: dict
     assert all(one["logprob"] <= 0 for one in found.json()["choices"][0]["logprobs"]["content"])
 
 
+def test_a_request_without_a_seed_draws_one(serve: Serve) -> None:
+    url = serve()
+
+    def drawn(**parameters: Any) -> tuple[int, ...]:
+        found = generate(url, max_tokens=8, **parameters)
+        assert found.status == 200, found
+        return tuple(found.json()["choices"][0]["token_ids"])
+
+    assert len({drawn() for _ in range(4)}) > 1
+    assert len({drawn(seed=None) for _ in range(4)}) > 1
+    assert len({drawn(seed=0) for _ in range(4)}) == 1
+
+
+def test_the_base_is_sampled_by_its_name(serve: Serve, adapter: Path) -> None:
+    url = serve()
+    base = generate(url, model="tiny", max_tokens=16, seed=3)
+    assert base.status == 200
+    assert base.json()["model"] == "tiny"
+    # the adapter was written untrained, so that it changes nothing
+    assert base.json()["choices"] == generate(url, max_tokens=16, seed=3).json()["choices"]
+    assert "is the base model" in said(load(url, "tiny", adapter))
+    assert post(url, "/v1/unload_lora_adapter", {"lora_name": "tiny"}).status == 404
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"stream": True}, "stream"),
+        ({"features": {"images": []}}, "features"),
+        ({"best": 1}, "best: extra inputs are not permitted"),
+        ({"stream": False, "request_id": "a"}, ""),
+    ],
+)
+def test_a_field_that_would_change_the_answer_is_refused(serve: Serve, more: Any, why: str) -> None:
+    body = {"model": "good", "token_ids": [1], "sampling_params": {"max_tokens": 2}, **more}
+    found = post(serve(), "/inference/v1/generate", body)
+    assert found.status == (400 if why else 200), found
+    assert not why or why in said(found)
+
+
 # adapters
+
+
+def test_an_adapter_that_is_replaced_is_there_at_every_moment(
+    base: LoadedBase, adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base.load("replaced", adapter)
+    drop, there = base._drop, list[bool]()
+
+    def dropping(name: str) -> None:
+        there.append("replaced" in base.adapters)
+        drop(name)
+
+    monkeypatch.setattr(base, "_drop", dropping)
+    base.load("replaced", adapter)
+    assert there == [True]
+    monkeypatch.undo()
+    base.unload("replaced")
 
 
 def test_adapters_come_from_named_folders_alone(serve: Serve, adapter: Path, tmp_path: Path) -> None:

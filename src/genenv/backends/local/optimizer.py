@@ -100,13 +100,14 @@ class Optimizer:
     def apply(self, params: AdamParams) -> float:
         """Apply the gradients in a step with explicit hyperparameters, then drop them.
 
-        Without a gradient no weight changes.
+        Without a gradient no weight changes. During the step, copies of weights and moments are kept.
 
         Returns:
             The norm of the gradient before clipping.
 
         Raises:
-            UsageError: the norm is not finite; the gradient is dropped, and no weight is changed.
+            UsageError: the norm, a new weight or a new moment is not finite; the gradient is dropped, and
+                weights and moments are as before.
         """
         norm = self._clip(params.grad_clip_norm)
         if not math.isfinite(norm):
@@ -116,8 +117,38 @@ class Optimizer:
                 "learning rate, or look for extreme weights, advantages or log-probabilities in the data"
             )
         betas = (params.beta1, params.beta2)
-        self._move(lr=params.learning_rate, betas=betas, eps=params.eps, weight_decay=params.weight_decay)
+        with self._kept_unless_finite():
+            self._move(lr=params.learning_rate, betas=betas, eps=params.eps, weight_decay=params.weight_decay)
         return norm
+
+    @contextlib.contextmanager
+    def _kept_unless_finite(self) -> Iterator[None]:
+        """Undo a step that fails, or after which weights or moments are not finite.
+
+        Raises:
+            UsageError: the step is undone because a number is not finite.
+        """
+        state = [*(p.detach() for p in self.parameters), *self._moments().values()]
+        before = [one.clone() for one in state]
+        done = False
+        try:
+            try:
+                yield
+                done = bool(torch.stack([one.isfinite().all() for one in state]).all())
+            except RuntimeError as error:
+                if "without overflow" not in str(error):  # torch converts hyperparameters to 32 bits
+                    raise
+        finally:
+            if not done:
+                self.clear()
+                for one, old in zip(state, before, strict=True):
+                    one.copy_(old)
+                torch.autograd.graph.increment_version(self.parameters)
+        if not done:
+            raise UsageError(
+                "after this step weights would not be finite: it is undone, and its gradient is thrown away; "
+                "take a smaller learning rate or weight decay, or a larger eps"
+            )
 
     def _clip(self, max_norm: float) -> float:
         """Clip the gradients to a maximum norm (0: no limit), and return the norm before clipping."""

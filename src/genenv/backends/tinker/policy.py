@@ -176,6 +176,8 @@ class TinkerTrainer:
         self._watched: tuple[Sequence[Datum], Sequence[tuple[float, ...]]] | None = None
         self._restore_point: str | None = None
         """Path of a state from before the last step."""
+        self._restore_steps = 0
+        """Number of steps before that state, since the moments were reset."""
         self._passes_made: list[Call] = []
         """Forward and backward passes since the restore point."""
         self._rate, self._stepped = 0.0, False
@@ -226,10 +228,10 @@ class TinkerTrainer:
         made = list(self._passes_made)
         await self._restore()
         if fraction <= 0:
-            self._steps -= 1
             return
         await self._repeat_passes(made)
         await self._step(self._rate * fraction)
+        self._steps += 1
         self._passes_made, self._stepped = made, True
 
     async def logprobs(
@@ -313,6 +315,7 @@ class TinkerTrainer:
         """Save a state to restore: before each update, and before each further step that may be shortened."""
         if self._restore_point is None or (self._watched is not None and self._stepped):
             self._restore_point = await self.states.save(self.client, replaces=self._restore_point)
+            self._restore_steps = self._steps
             self._passes_made, self._stepped = [], False
 
     async def _run_passes(self, made: Sequence[Call], data: Sequence[Datum]) -> dict[int, tuple[float, ...]]:
@@ -381,7 +384,7 @@ class TinkerTrainer:
             raise UpdateSkipped(f"{refused.__cause__}; the update so far is taken back") from refused
 
     async def _restore(self) -> None:
-        """Restore weights and moments from the last saved state."""
+        """Restore weights, moments and the number of steps of the last saved state."""
         if self._restore_point is None:
             raise RuntimeError("nothing was saved to go back to")
         if self.base.live_load:
@@ -390,6 +393,7 @@ class TinkerTrainer:
         else:
             await self._discard_gradient()
             await self._open(self._restore_point, optimizer=True)
+        self._steps = self._restore_steps
         self._passes_made, self._stepped = [], False
 
     async def _discard_gradient(self) -> None:

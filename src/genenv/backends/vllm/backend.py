@@ -30,6 +30,7 @@ from genenv.backends.vllm.launcher import (
     examine,
     find_program,
     free_port,
+    largest_rank,
     memory_share,
     own_options,
     vllm_command,
@@ -67,6 +68,7 @@ def open_vllm(config: PolicyConfig, roles: Sequence[Role], env: Environment, see
             "several processes train together, and none of them starts vLLM: start servers with `genenv "
             "serve --vllm`, and name them in policy.vllm.addresses"
         )
+    largest_rank(config.lora_rank)  # refused before a model is loaded
     installed = examine(find_program(config.vllm.command))
     here = open_local(config, roles, env, seed)
     launched = _launched(config, roles, here, installed)

@@ -41,6 +41,8 @@ ENVIRONMENT = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
 """Environment variables that vLLM is started with."""
 VLLM_KEY = "VLLM_API_KEY"
 """The environment variable from which vLLM's server reads its API key."""
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Valid values of vLLM's option for the largest adapter rank."""
 _ADAPTERS = 4
 """Adapters that vLLM may hold in one batch: two versions of each of two policies."""
 _GRAMMARS = {"backend": "xgrammar", "disable_any_whitespace": True}
@@ -70,11 +72,17 @@ def vllm_command(
         more: further options of vLLM, appended last so that they override.
 
     Raises:
-        UsageError: vLLM is not installed.
+        UsageError: vLLM is not installed, or takes no adapters of this rank.
     """
     options = [
         *("--served-model-name", policy.model, "--host", host, "--port", str(port)),
-        *("--enable-lora", "--max-lora-rank", str(policy.lora_rank), "--max-loras", str(_ADAPTERS)),
+        *(
+            "--enable-lora",
+            "--max-lora-rank",
+            str(largest_rank(policy.lora_rank)),
+            "--max-loras",
+            str(_ADAPTERS),
+        ),
         *("--logprobs-mode", "processed_logprobs", "--max-model-len", str(context)),
         *("--allowed-origins", "[]"),  # no web page may read the server's responses
         *("--enable-scale-out", "--structured-outputs-config", json.dumps(_GRAMMARS)),
@@ -86,6 +94,18 @@ def vllm_command(
     # The interpreter is preferred because the program `vllm` of the CPU package exits at once.
     begin = [program, "serve"] if python is None else [python, "-m", "vllm.entrypoints.openai.api_server"]
     return [*begin, "--model", folder, *options, *more]
+
+
+def largest_rank(rank: int) -> int:
+    """Return the value of vLLM's option for the largest adapter rank with which it takes adapters of `rank`.
+
+    Raises:
+        UsageError: vLLM takes no adapters of this rank.
+    """
+    found = next((one for one in RANKS if one >= rank), None)
+    if found is None:
+        raise UsageError(f"policy.lora_rank is {rank}, and vLLM takes adapters of rank {RANKS[-1]} at most")
+    return found
 
 
 def find_program(command: str | None) -> str:

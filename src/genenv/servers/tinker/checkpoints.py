@@ -11,10 +11,13 @@ renamed first, and restored at the next start if the process was killed between 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import secrets
 import shutil
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -105,7 +108,10 @@ def later(seconds: int | None) -> str | None:
 
 
 class CheckpointStore:
-    """All checkpoints and training runs of a server, read and written in one folder; `Service` uses it."""
+    """All checkpoints and training runs of a server, read and written in one folder; `Service` uses it.
+
+    The worker thread writes while the event loop looks up. A lock makes each replacement one step for both.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Open a folder, and repair checkpoints that a killed process left half written.
@@ -114,6 +120,7 @@ class CheckpointStore:
             OSError: the folder cannot be written.
         """
         self._runs, self._passing = folder / "runs", folder / "passing"
+        self._lock = threading.RLock()
         shutil.rmtree(self._passing, ignore_errors=True)
         self._runs.mkdir(parents=True, exist_ok=True)
         self._passing.mkdir()
@@ -159,7 +166,7 @@ class CheckpointStore:
             DataError: the disk is full.
         """
         folder = self.folder(place)
-        if folder.exists() and not overwrite:
+        if not overwrite and self._about(place) is not None:
             raise UsageError(
                 f"there is a checkpoint {place.path} already; choose another name, or overwrite it"
             )
@@ -176,23 +183,46 @@ class CheckpointStore:
             if disk_is_full(error):
                 raise DataError(f"the disk is full, {place.path} was not written; free some space") from error
             raise
-        if folder.exists():
-            folder.rename(aside)
-        writing.rename(folder)
+        with self._lock:
+            if folder.exists():
+                folder.rename(aside)
+            writing.rename(folder)
         sync(folder.parent)
         shutil.rmtree(aside, ignore_errors=True)
 
     def remove(self, place: CheckpointPath) -> None:
-        """Delete a checkpoint."""
+        """Delete a checkpoint, if it exists."""
         folder = self.folder(place)
-        aside = folder.with_name(f"{_WRITING}{folder.name}")
-        shutil.rmtree(aside, ignore_errors=True)
-        folder.rename(aside)
+        aside = folder.with_name(f"{_WRITING}{secrets.token_hex(4)}-{folder.name}")  # another may be written
+        with self._lock:
+            if folder.exists():
+                folder.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
 
+    def expire(self) -> list[Path]:
+        """Delete all expired checkpoints, and return their folders."""
+        gone = list[Path]()
+        for run in self._runs.iterdir():
+            for kind in KINDS:
+                for folder in (run / kind).iterdir() if (run / kind).is_dir() else ():
+                    if not _NAME.fullmatch(folder.name):
+                        continue
+                    place = CheckpointPath(run=run.name, kind=kind, name=folder.name)
+                    with contextlib.suppress(DataError):  # told to those who ask for it
+                        if self._about(place) is None:
+                            gone.append(folder)
+        return gone
+
     def change(self, place: CheckpointPath, about: CheckpointInfo) -> None:
-        """Replace the metadata of a checkpoint."""
-        write_whole(self.folder(place) / _ABOUT, json.dumps(asdict(about), indent=2) + "\n")
+        """Replace the metadata of a checkpoint.
+
+        Raises:
+            NotHere: there is no such checkpoint any more.
+        """
+        with self._lock:
+            if not self.folder(place).is_dir():
+                raise NotHere(f"there is no checkpoint {place.path}")
+            write_whole(self.folder(place) / _ABOUT, json.dumps(asdict(about), indent=2) + "\n")
 
     def note_run(self, run: Run) -> None:
         """Write the metadata of a training run."""
@@ -218,25 +248,26 @@ class CheckpointStore:
         return sorted(found, key=lambda one: one[1].time, reverse=True)
 
     def size_bytes(self, place: CheckpointPath) -> int:
-        """Return the size of a checkpoint on disk in bytes."""
-        return sum(path.stat().st_size for path in self.folder(place).iterdir())
+        """Return the size of a checkpoint on disk in bytes; 0 if it was deleted meanwhile."""
+        with self._lock:
+            folder = self.folder(place)
+            return sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else 0
 
     def _about(self, place: CheckpointPath) -> CheckpointInfo | None:
         """Return a checkpoint's metadata, or None if it does not exist or has expired; delete if expired."""
         file = self.folder(place) / _ABOUT
-        if not file.is_file():
-            return None
-        try:
-            about = CheckpointInfo(**cast("dict[str, Json]", json.loads(file.read_bytes())))  # type: ignore[arg-type]
-            over = about.expires_at is not None and datetime.fromisoformat(about.expires_at) < datetime.now(
-                UTC
-            )
-        except (ValueError, TypeError) as error:
-            raise DataError(f"{file} is damaged ({error}); delete the checkpoint") from error
-        if over:
-            self.remove(place)
-            return None
-        return about
+        with self._lock:
+            if not file.is_file():
+                return None
+            try:
+                about = CheckpointInfo(**cast("dict[str, Json]", json.loads(file.read_bytes())))  # type: ignore[arg-type]
+                ends = None if about.expires_at is None else datetime.fromisoformat(about.expires_at)
+                over = ends is not None and ends < datetime.now(UTC)
+            except (ValueError, TypeError) as error:
+                raise DataError(f"{file} is damaged ({error}); delete the checkpoint") from error
+            if over:
+                self.remove(place)
+            return None if over else about
 
 
 def _read_run(file: Path) -> Run | None:

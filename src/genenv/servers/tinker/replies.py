@@ -32,11 +32,21 @@ class NotServed(UsageError):
     """Raised if a part of the protocol is not implemented by this server: status 501."""
 
 
+_SMALL_BYTES = 1024
+_TOKEN_BYTES = 96
+"""Memory of a sampled token and its log-probability as Python numbers in tuples."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonReply:
     """A response in JSON."""
 
     json: Mapping[str, Json]
+
+    @property
+    def size_bytes(self) -> int:
+        """About the memory of the response; all small ones count alike."""
+        return _SMALL_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +56,25 @@ class TrainReply:
     scored: ForwardResult
     metrics: Mapping[str, float]
 
+    @property
+    def size_bytes(self) -> int:
+        """About the memory of the response."""
+        return sum(one.nbytes for one in (*self.scored.logprobs, *self.scored.losses)) + _SMALL_BYTES
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledReply:
     """The response to asample."""
 
     answered: PromptResult
+
+    @property
+    def size_bytes(self) -> int:
+        """About the memory of the response."""
+        own = self.answered
+        arrays = [one for one in (own.prompt_logprobs, *(own.top_prompt_logprobs or ())) if one is not None]
+        tokens = sum(len(one.token_ids) for one in own.sequences)
+        return sum(one.nbytes for one in arrays) + tokens * _TOKEN_BYTES + _SMALL_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +84,11 @@ class FailedReply:
     error: str
     category: str = "user"
     """Who caused the failure: `user`, `server` or `unknown`."""
+
+    @property
+    def size_bytes(self) -> int:
+        """About the memory of the response; all small ones count alike."""
+        return _SMALL_BYTES
 
     @property
     def json(self) -> Mapping[str, Json]:

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SWEEP_S = 5.0
+_EXPIRY_S = 60.0
+"""Seconds between two searches for expired checkpoints."""
 _CLOSING_S = 5.0
 _MOST_METADATA = 65_536
 
@@ -82,11 +84,24 @@ class Service:
         """Process requests and end silent sessions, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.worker.run())
+            tasks.create_task(self._expire())
             while True:
                 await asyncio.sleep(min(_SWEEP_S, self._forget_after_s / 2))
                 self.futures.sweep()
                 for session in self.clients.silent(self._forget_after_s):
                     self._end(session)
+
+    async def _expire(self) -> None:
+        """Delete expired checkpoints, until cancelled."""
+
+        def work() -> Reply:
+            for folder in self.store.expire():
+                self.base.forget(folder)
+            return JsonReply(json={})
+
+        while True:
+            await self.worker.do(work)
+            await asyncio.sleep(_EXPIRY_S)
 
     async def close(self) -> None:
         """Free all adapters after the current work, waiting for at most a few seconds, and end the thread."""
@@ -264,7 +279,7 @@ class Service:
                     for one in self.base.answer(sampler.folder, sampler.shape, all_asked)
                 ],
                 asked,
-                self.futures.open(request, sampler.session),
+                self.futures.open(request, sampler.session, _top_bytes(asked)),
             )
         return {"request_id": request}
 
@@ -308,7 +323,8 @@ class Service:
         model = Model(
             id=name, session=session.id, shape=shape, user_metadata=known, line=RequestOrder(self.worker)
         )
-        self.clients.add_model(model)
+        if not self.futures.known(_creation(model)):  # else it failed or was unloaded, and its answer is kept
+            self.clients.add_model(model)
         return model
 
     def _load_anew(self, body: bodies.LoadBody) -> JsonObject:
@@ -317,18 +333,19 @@ class Service:
         session = self.clients.session(body.session_id)
         if body.base_model is not None:
             self.check_name(body.base_model)
-        _, about = self.store.find(body.path)
+        _, about = self.adapters.find(body.path, optimizer=body.optimizer)
         model = self._new_model(session, body.model_seq_id, about.shape, body.user_metadata)
 
         def work() -> Reply:
-            self.adapters.make(model, None)
-            self.adapters.load(model, body.path, optimizer=body.optimizer)
+            self.adapters.make(
+                model, None, lambda: self.adapters.load(model, body.path, optimizer=body.optimizer)
+            )
             return JsonReply(json={"type": "load_weights", "path": body.path, "model_id": model.id})
 
         return self._first(model, work)
 
     def _first(self, model: Model, work: Work) -> JsonObject:
-        request = f"{model.id}:0"
+        request = _creation(model)
         if not self.futures.known(request):
             self.worker.put(work, self.futures.open(request, model.session))
         return {"request_id": request, "model_id": model.id}
@@ -359,8 +376,18 @@ class Service:
         self.worker.put(forget_samplers, _nobody())
 
 
+def _creation(model: Model) -> str:
+    """Return the id of the request that creates a model."""
+    return f"{model.id}:0"
+
+
 def _nobody() -> asyncio.Future[Any]:
     return asyncio.get_running_loop().create_future()
+
+
+def _top_bytes(asked: PromptRequest) -> int:
+    """Return the size of the most probable tokens of a prompt with their log-probabilities."""
+    return 8 * len(asked.prompt_ids) * asked.top_prompt_logprobs
 
 
 def _asked(body: bodies.SampleBody) -> PromptRequest:

@@ -167,7 +167,8 @@ class Routes:
 
     def _full(self, method: str, path: str, endpoint: Endpoint) -> Route:
         """Return a route that turns an endpoint's errors into a status and a sentence."""
-        quirks, path = self._service.quirks, f"/api/v1/{path}"
+        service, path = self._service, f"/api/v1/{path}"
+        quirks = service.quirks
 
         async def answer(request: Request) -> Response:
             instead = quirks.replaced_response(path)
@@ -180,22 +181,30 @@ class Routes:
             try:
                 found = await endpoint(request, sent)
             except GenenvError as error:
-                if method == "POST" and not isinstance(error, TooLarge | TooMuch):
-                    await self._skip(sent, proto=_is_proto(request))
+                if method == "POST" and not isinstance(error, TooMuch):
+                    await skip(service, self._parser, request.headers.get("content-type", ""), sent)
                 return self._json(json.dumps({"detail": str(error)}), _status(error))
             return found if isinstance(found, Response) else self._json(json.dumps(found))
 
         return Route(path, answer, methods=[method])
 
-    async def _skip(self, sent: bytes, *, proto: bool) -> None:
-        """Tell the service that a request was refused, so that later requests to its model do not wait."""
-        with contextlib.suppress(UsageError):  # who it is for cannot be read either
-            to = await self._parser(functools.partial(bodies.addressed, proto=proto), sent)
-            if to is not None:
-                self._service.refused(to)
-
     def _json(self, text: str, status: int = 200) -> Response:
         return Response(self._service.quirks.response_text(text), status, media_type=_JSON)
+
+
+async def skip(service: Service, parser: Parser, content_type: str, sent: bytes) -> None:
+    """Tell the service that a request was refused, so that later requests to its model do not wait.
+
+    Args:
+        service: the service.
+        parser: the server's parser of bodies.
+        content_type: the content type of the request.
+        sent: its body; the first bytes suffice for training data, which begin with model and number.
+    """
+    with contextlib.suppress(UsageError):  # who it is for cannot be read either
+        to = await parser(functools.partial(bodies.addressed, proto=_PROTO in content_type), sent)
+        if to is not None:
+            service.refused(to)
 
 
 class TooLarge(UsageError):
@@ -351,7 +360,8 @@ class TinkerServer(http_server.HttpServer):
             service = Service(self._base, store, self._names, self._quirks, self._forget_after_s)
             parser = Parser()
             try:
-                yield http_server.Service(application(service, parser), service.run())
+                unread = functools.partial(skip, service, parser)
+                yield http_server.Service(application(service, parser), service.run(), unread)
             finally:
                 parser.close()
                 await service.close()

@@ -84,9 +84,10 @@ class RequestOrder:
 _KEPT_S = 600.0
 """Seconds for which a fetched result is kept, in case it was lost on its way to the client."""
 _MOST_WAITING, _MOST_WAITING_BYTES = 8192, 2**30
-"""The most requests without a result, and the most bytes of their bodies together."""
-_MOST_KEPT = 65_536
-"""The most requests and results together; beyond it the oldest fetched results are deleted."""
+"""The most requests without a result, and the most bytes of their bodies or of large results together."""
+_MOST_KEPT, _MOST_KEPT_BYTES = 65_536, 2**30
+"""The most requests and results together, and the most bytes of results; beyond it the oldest fetched ones
+are deleted."""
 
 
 @dataclass(slots=True)
@@ -95,6 +96,8 @@ class _Entry:
     done: asyncio.Future[Reply]
     opened: float = field(default_factory=time.monotonic)
     fetched: float | None = None
+    size_bytes: int = 0
+    """The size of the result; 0 until there is one."""
 
 
 class Futures:
@@ -102,7 +105,7 @@ class Futures:
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
-        self._waiting = self._waiting_bytes = 0
+        self._waiting = self._waiting_bytes = self._kept_bytes = 0
 
     def known(self, request: str) -> bool:
         """Return whether a request is known: clients resend a request whose acknowledgement was lost."""
@@ -114,25 +117,30 @@ class Futures:
         Args:
             request: the id of the request.
             session: the id of the session that sent it; "" for none.
-            size_bytes: the size of its body if that is kept until the request is processed.
+            size_bytes: the size of its body if that is kept until the request is processed, or of its
+                result if that may be far larger than its body.
 
         Raises:
-            TooMuch: too many requests or bytes wait.
+            TooMuch: too many requests or bytes wait, or too many results or bytes were not fetched.
         """
-        if self._waiting >= _MOST_WAITING or self._waiting_bytes + size_bytes > _MOST_WAITING_BYTES:
+        large = self._waiting > 0 and self._waiting_bytes + size_bytes > _MOST_WAITING_BYTES
+        if self._waiting >= _MOST_WAITING or large:
             raise TooMuch(
                 f"{self._waiting} requests wait to be worked; fetch their answers before you send more"
             )
-        if len(self._entries) >= _MOST_KEPT:
+        if len(self._entries) >= _MOST_KEPT or self._kept_bytes > _MOST_KEPT_BYTES:
             self._make_room()
         entry = _Entry(session, asyncio.get_running_loop().create_future())
         self._entries[request] = entry
         self._waiting += 1
         self._waiting_bytes += size_bytes
 
-        def settled(_: object) -> None:
+        def settled(done: asyncio.Future[Reply]) -> None:
             self._waiting -= 1
             self._waiting_bytes -= size_bytes
+            if self._entries.get(request) is entry and not done.cancelled():
+                entry.size_bytes = done.result().size_bytes
+                self._kept_bytes += entry.size_bytes
 
         entry.done.add_done_callback(settled)
         return entry.done
@@ -157,29 +165,37 @@ class Futures:
     def sweep(self) -> None:
         """Delete results fetched long ago, and old unfetched results that belong to no session."""
         old = time.monotonic() - _KEPT_S
-        self._entries = {
-            request: entry
-            for request, entry in self._entries.items()
-            if not entry.done.done() or (entry.fetched or (math.inf if entry.session else entry.opened)) > old
-        }
+        self._keep(
+            lambda entry: (
+                not entry.done.done()
+                or (entry.fetched or (math.inf if entry.session else entry.opened)) > old
+            )
+        )
 
     def _make_room(self) -> None:
-        """Delete the older half of the fetched results.
+        """Delete the older half of the fetched results, and more while the others have too many bytes.
 
         Raises:
-            TooMuch: no result was fetched.
+            TooMuch: no result was fetched, or those that were not have too many bytes.
         """
         fetched = [request for request, entry in self._entries.items() if entry.fetched is not None]
-        if not fetched:
-            raise TooMuch(f"{len(self._entries)} answers were not fetched; fetch them before you send more")
-        for request in fetched[: len(fetched) // 2 + 1]:
-            del self._entries[request]
+        for place, request in enumerate(fetched):
+            if place > len(fetched) // 2 and self._kept_bytes <= _MOST_KEPT_BYTES:
+                break
+            self._kept_bytes -= self._entries.pop(request).size_bytes
+        if not fetched or self._kept_bytes > _MOST_KEPT_BYTES:
+            raise TooMuch(
+                f"{len(self._entries)} answers of {self._kept_bytes / 2**20:.0f} MiB were not fetched; fetch "
+                "them before you send more"
+            )
 
     def end(self, session: str) -> None:
         """Delete the requests and results of a session."""
-        self._entries = {
-            request: entry for request, entry in self._entries.items() if entry.session != session
-        }
+        self._keep(lambda entry: entry.session != session)
+
+    def _keep(self, wanted: Callable[[_Entry], bool]) -> None:
+        self._entries = {request: entry for request, entry in self._entries.items() if wanted(entry)}
+        self._kept_bytes = sum(entry.size_bytes for entry in self._entries.values())
 
 
 PASSING = 16
@@ -210,9 +226,9 @@ class Model:
     learner: Learner | None = None
     """The adapter and its optimizer; None until they are created and after they are unloaded."""
     steps: int = 0
-    """Optimizer steps taken in this session."""
+    """Optimizer steps taken since the model was created or last loaded a checkpoint."""
     before: int = 0
-    """Optimizer steps taken before the checkpoint that was loaded."""
+    """Optimizer steps of the checkpoint that was loaded."""
     sequences: int = 0
     """Training sequences processed since the last optimizer step."""
     last: str = field(default_factory=now)
@@ -306,6 +322,13 @@ class Clients:
         self.models[model.id] = model
         self.sessions[model.session].models.append(model.id)
 
+    def remove_model(self, model: Model) -> None:
+        """Remove a model that could not be created."""
+        self.models.pop(model.id, None)
+        session = self.sessions.get(model.session)
+        if session is not None and model.id in session.models:
+            session.models.remove(model.id)
+
     def add_sampler(self, sampler: Sampler) -> None:
         """Register a sampler; registering an equal sampler again has no effect.
 
@@ -345,10 +368,11 @@ class Adapters:
         self._base, self._store, self._clients, self._source = base, store, clients, source
         self._numbers = itertools.count()
 
-    def make(self, model: Model, seed: int | None) -> None:
-        """Create the adapter of a model; if that fails, remove the model."""
+    def make(self, model: Model, seed: int | None, load: Callable[[], None] = lambda: None) -> None:
+        """Create the adapter of a model, `load` weights, and note its run; remove the model if that fails."""
         try:
             model.learner = self._base.learner(model.shape, seed)
+            load()
             run = Run(
                 id=model.id,
                 base_model=self._source,
@@ -358,8 +382,22 @@ class Adapters:
             )
             self._store.note_run(run)
         except BaseException:
-            self._clients.models.pop(model.id, None)
+            self._clients.remove_model(model)
+            self.drop(model)
             raise
+
+    def find(self, path: str, *, optimizer: bool) -> tuple[CheckpointPath, CheckpointInfo]:
+        """Return the address and metadata of a checkpoint that is to be loaded.
+
+        Raises:
+            UsageError: there is none, it has another base, or lacks an optimizer that is requested.
+            DataError: the checkpoint is damaged.
+        """
+        place, about = self._store.find(path)
+        self.check_base(path, about)
+        if optimizer and place.kind != "weights":
+            raise UsageError(f"{path} holds no optimizer: it was saved for samplers; load it without")
+        return place, about
 
     def load(self, model: Model, path: str, *, optimizer: bool) -> None:
         """Load a checkpoint into a model.
@@ -368,16 +406,13 @@ class Adapters:
             UsageError: the checkpoint has another base or shape, or lacks an optimizer that is requested.
             DataError: the checkpoint is damaged.
         """
-        place, about = self._store.find(path)
-        self.check_base(path, about)
+        place, about = self.find(path, optimizer=optimizer)
         if about.shape != model.shape:
             raise UsageError(
                 f"{path} is an adapter of {_shown(about.shape)}, and the client's is of {_shown(model.shape)}"
             )
-        if optimizer and place.kind != "weights":
-            raise UsageError(f"{path} holds no optimizer: it was saved for samplers; load it without")
         model.ready().load(self._store.folder(place), optimizer=optimizer)
-        model.before = about.steps
+        model.before, model.steps, model.sequences = about.steps, 0, 0
 
     def write(self, model: Model, kind: Kind, name: str, asked: SaveBody) -> CheckpointPath:
         """Write a checkpoint of a model and return its address.

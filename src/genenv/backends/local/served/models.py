@@ -197,8 +197,9 @@ def _of_prompt(weights: ServedWeights, states: Tensor, request: PromptRequest) -
 
 _IDLE = "idle"
 """Name of an untrained adapter, which does not change the base."""
-_COPIES = 4
-"""Memory of an adapter in training, relative to its weights: weights, gradient and two moments."""
+_COPIES = 7
+"""Memory of an adapter in training, relative to its weights: weights, gradient and two moments, and during a
+step copies of weights and moments."""
 _SLOTS = 4
 """Maximum number of saved adapters kept in memory for sampling."""
 _MOST = 256
@@ -366,6 +367,7 @@ class LoadedBase(_AdapterBase):
         """
         super().__init__(source, config)
         self.model.add_adapter(_IDLE, seed=0, lora=config.model_copy(update={"lora_rank": 1}))
+        self._bare = PolicyWeights(self.model, _IDLE)
         self._by_name: dict[str, PolicyWeights] = {}
 
     @property
@@ -398,8 +400,10 @@ class LoadedBase(_AdapterBase):
         except DataError as error:
             self._drop(inner)
             raise UsageError(str(error)) from error
-        self.unload(name)
-        self._by_name[name] = weights
+        before = self._by_name.get(name)
+        self._by_name[name] = weights  # replaced in one step: another thread looks it up
+        if before is not None:
+            self._drop(str(before.adapter))
 
     def unload(self, name: str) -> bool:
         """Free an adapter; return whether it was loaded."""
@@ -409,15 +413,16 @@ class LoadedBase(_AdapterBase):
         self._drop(str(weights.adapter))
         return True
 
-    def sample(self, name: str, requests: Sequence[SampleRequest]) -> list[Completion]:
-        """Answer requests with an adapter, as one batch.
+    def sample(self, name: str | None, requests: Sequence[SampleRequest]) -> list[Completion]:
+        """Answer requests with an adapter, or with the base if `name` is None, as one batch.
 
         Raises:
             UsageError: no adapter of this name is loaded.
         """
-        if name not in self._by_name:
+        weights = self._bare if name is None else self._by_name.get(name)
+        if weights is None:
             raise UsageError(f"there is no adapter {name!r}")
-        return LocalSampler(self._by_name[name]).sample_all(requests)
+        return LocalSampler(weights).sample_all(requests)
 
 
 def _linear_layers(causal: Any) -> dict[str, int]:  # noqa: ANN401
