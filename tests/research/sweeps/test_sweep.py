@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,16 @@ def test_the_runs_of_a_sweep_that_is_killed_end_too(tmp_path: Path) -> None:
     while time.monotonic() < end and "stopped; committed rounds are kept" not in cell.log.read_text():
         time.sleep(0.1)
     assert "stopped; committed rounds are kept" in cell.log.read_text()
+
+
+def test_a_sweep_is_extended_by_contrasts_with_what_it_has_and_names_a_variant_once(tmp_path: Path) -> None:
+    settings = [*SMALL[1::2]]
+    begin = partial(Grid.begin, tmp_path / "sweep", CONFIG, settings, seeds=[0])
+    assert begin(variants=["base", "base", "variation"]).variants == ["base", "variation"]
+    more = begin(variants=["grammar"], contrasts=[("grammar", "base")])
+    assert (more.variants, more.contrasts) == (["base", "variation", "grammar"], [("grammar", "base")])
+    with pytest.raises(UsageError, match="'random', which is no variant of this sweep"):
+        begin(variants=["grammar"], contrasts=[("grammar", "random")])
 
 
 def test_other_settings_in_a_sweeps_folder_are_refused(tmp_path: Path) -> None:
