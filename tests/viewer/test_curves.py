@@ -119,11 +119,11 @@ def test_the_map_of_success_rates_marks_the_rows_of_the_band_and_links_to_their_
     assert [label for label, row in rows.items() if row.marked] == ["60 to 80%", "40 to 60%", "20 to 40%"]
     assert rows["0 to 20%"].shares == [0.5, 0.0]
     assert rows["60 to 80%"].shares == [0.0, None]
-    assert rows["all"].links[1] == "tasks?round=2&origin=generated&low=1.0&high=1.0"
-    assert rows["0 to 20%"].links[0] == "tasks?round=1&origin=generated&low=0.0001&high=0.1999"
+    assert rows["all"].links[1] == "tasks?round=2&origin=new&low=1.0&high=1.0"
+    assert rows["0 to 20%"].links[0] == "tasks?round=1&origin=new&low=0.0001&high=0.1999"
     assert found.cells(rows["all"]) == (
-        '<td class="h5"><a href="tasks?round=1&amp;origin=generated&amp;low=1.0&amp;high=1.0">25</a></td>'
-        '<td class="h10"><a href="tasks?round=2&amp;origin=generated&amp;low=1.0&amp;high=1.0">50</a></td>'
+        '<td class="h5"><a href="tasks?round=1&amp;origin=new&amp;low=1.0&amp;high=1.0">25</a></td>'
+        '<td class="h10"><a href="tasks?round=2&amp;origin=new&amp;low=1.0&amp;high=1.0">50</a></td>'
     )
     assert found.cells(rows["60 to 80%"]) == '<td class="h0">0</td><td></td>'
     (older,) = heats(run_of(rates))
@@ -145,5 +145,5 @@ def test_skills_are_shown_by_what_the_simulator_writes_and_by_what_the_agent_sol
         ("The agent's success by skill", "a b", [0.25]),
     ]
     links = {heat.title: (heat.of_new, heat.rows[0].links) for heat in found}
-    assert links["Skills of new tasks"] == (True, ["tasks?round=1&origin=generated&skill=a+b"])
+    assert links["Skills of new tasks"] == (True, ["tasks?round=1&origin=new&skill=a+b"])
     assert links["The agent's success by skill"] == (False, ["tasks?round=1&skill=a+b"])

@@ -15,11 +15,12 @@ import numpy as np
 from genenv.errors import DataError
 from genenv.runs.folder import RunFolder
 from genenv.runs.metrics import METRICS, late_values
+from genenv.runs.store.reader import LEADING_AGENT
 from genenv.statistics import Contrast, Difference, counted, difference, mean_interval, with_holm
 from genenv.types import Json, JsonObject
 from genenv.viewer.curves import described, short
 from genenv.viewer.folders import Run, reading, state_of
-from genenv.viewer.lists import LAST_EVALUATIONS
+from genenv.viewer.lists import last_evaluations
 
 _NOT_COMPARED = frozenset({"run.name", "run.seed", "policy.threads"})
 """Settings in which runs of one configuration may differ."""
@@ -333,12 +334,20 @@ _KEPT: dict[tuple[Path, int], tuple[object, Mapping[str, float]]] = {}
 
 
 def _scores(run: Run, number: int) -> Mapping[str, float]:
-    """Return the score of each held-out task in the evaluation of a round, the mean over its agents."""
+    """Return the score of each held-out task in the evaluation of a round.
+
+    With seats it is that of the leading agent; with a regret that of the weak one if it is trained; of other
+    agents it is the mean. So it is in `genenv compare`.
+    """
     state, key = state_of(RunFolder(run.path).pool), (run.path, number)
     known, scores = _KEPT.get(key, (None, {}))
     if known != state or not state:
-        sql = f"SELECT task_id, avg(success) FROM {LAST_EVALUATIONS} GROUP BY task_id ORDER BY min(place)"  # noqa: S608
-        scores = reading(run, lambda db: {str(row[0]): float(row[1]) for row in db.rows(sql, (number,))})
+        weak = run.weak_agent
+        whose = f"agent = ({LEADING_AGENT})" if run.has_seats else "agent = ?" if weak else "1"
+        given = (number, weak) if weak and not run.has_seats else (number,)
+        of_round = last_evaluations(whose)
+        sql = f"SELECT task_id, avg(success) FROM {of_round} GROUP BY task_id ORDER BY min(place)"  # noqa: S608
+        scores = reading(run, lambda db: {str(row[0]): float(row[1]) for row in db.rows(sql, given)})
         if len(_KEPT) >= _MOST_KEPT:
             _KEPT.clear()
         _KEPT[key] = (state, scores)

@@ -228,11 +228,11 @@ def _series(run: Run, names: Lines) -> list[tuple[str, Mapping[int, float]]]:
                 )
         else:
             found.append((label, run.series(metric)))
-            found += [(f"{label}, {name}", run.series(own)) for name, own in _of_agents(run, metric)]
+            found += [(f"{label}, {name}", run.series(own)) for name, own in of_agents(run, metric)]
     return found
 
 
-def _of_agents(run: Run, metric: str) -> list[tuple[str, str]]:
+def of_agents(run: Run, metric: str) -> list[tuple[str, str]]:
     """Return the name of each of several agents, with its own metric, if that has a line for each."""
     if metric not in _BY_AGENT:
         return []
@@ -411,7 +411,7 @@ def _heat_row(
     **query: object,
 ) -> HeatRow:
     line, shares, links = run.series(metric), list[float | None](), list[str]()
-    filters = urlencode(({"origin": "generated"} if of_new else {}) | query)
+    filters = urlencode(({"origin": "new"} if of_new else {}) | query)
     for column in columns:
         values = [line[number] for number in column if number in line]
         shares.append(min(1.0, max(0.0, sum(values) / len(values))) if values else None)
@@ -458,13 +458,13 @@ def rewards(db: Database, round_: int | None) -> Rewards | None:
 def numbers(run: Run) -> dict[str, str]:
     """Return the headline numbers of a run as text by label; those that were not measured are left out."""
     late = late_p_hats(run.rounds)
-    of_agents = [
+    by_agent = [
         f"{name} {change}"
-        for name, metric in _of_agents(run, "agent/eval_success")
+        for name, metric in of_agents(run, "agent/eval_success")
         if (change := _change(list(run.series(metric).values())))
     ]
     found = {
-        "held-out success": "; ".join(of_agents) or _held_out_change(run),
+        "held-out success": "; ".join(by_agent) or _held_out_change(run),
         "valid rate": _change(list(run.series("simulator/valid_rate").values())),
         "late mean p̂": f"{fmean(late):.2f}" if late else "",
         "success in training": "" if late else _change(list(run.series("agent/success_rate").values())),

@@ -89,6 +89,23 @@ class Run:
         prefix = "agents."
         return [name.removeprefix(prefix) for name in self.settings if name.startswith(prefix)]
 
+    @property
+    def has_seats(self) -> bool:
+        """Whether agents play seats of one episode; then the leading one's success is that of the run."""
+        return bool(self.settings.get("environment.seats"))
+
+    @property
+    def weak_agent(self) -> str:
+        """The agent whose held-out success is that of a run with a regret: the weak one, if it is trained.
+
+        "" if there is no regret, or no such agent. It is then that of all agents.
+        """
+        named = cast(object, self.settings.get("curriculum.regret_agents"))
+        if self.text("curriculum.agents_reward") != "regret" or not isinstance(named, list | tuple):
+            return ""
+        weak = str(cast("list[object]", named)[-1]) if named else ""
+        return weak if self._of_agent(weak).get("train", True) and weak in self._named else ""
+
     def advantage_of(self, agent: str) -> str:
         """Return the setting `advantage` of an agent; "" where the rewards in the store do not determine it.
 

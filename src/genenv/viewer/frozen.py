@@ -32,6 +32,7 @@ from genenv.runs.store.store import PoolStore
 from genenv.statistics import wilson
 from genenv.types import Json, JsonObject, Origin
 from genenv.viewer.folders import Runs
+from genenv.viewer.lists import rollouts_that_count
 from genenv.viewer.pages import Pages, environment
 from genenv.viewer.tasks import conversation, readable
 
@@ -59,9 +60,7 @@ _LOST = {
 _NUMBERS: Mapping[str, Callable[[RoundOverview], object]] = {
     "round": lambda found: found.number,
     "held-out": lambda found: _rate(_held_out(found)),
-    "95% interval": lambda found: (
-        _NONE if found.held_out is None else "{:.2f} to {:.2f}".format(*wilson(*found.held_out))
-    ),
+    "95% interval": lambda found: _interval(found),
     "training success": lambda found: _rate(found.metrics.get("agent/success_rate")),
     "mean p̂": lambda found: _rate(found.metrics.get("curriculum/p_hat_mean")),
     "valid": lambda found: _rate(found.valid_rate),
@@ -127,7 +126,7 @@ def _examples(db: Database, rounds: Sequence[int], origin: Origin) -> tuple[list
 
     Variations of one context look similar, so the first of every context come first.
     """
-    graded = "task_id = tasks.id AND stop_reason NOT IN ('error', 'timeout')"
+    graded = f"task_id = tasks.id AND {rollouts_that_count(db)}"
     sql = f"""SELECT id, messages, round, (SELECT count(*) FROM traces WHERE {graded}) AS tried,
                     (SELECT sum(success) FROM traces WHERE {graded}) AS solved
              FROM tasks JOIN (
@@ -342,9 +341,17 @@ def _text(answer: Response) -> str:
 
 
 def _held_out(found: RoundOverview) -> float | None:
-    if found.held_out is not None:
-        return found.held_out[0] / found.held_out[1]
-    return found.metrics.get("agent/eval_success")
+    """Return held-out success as the curve has it; of a store without that metric, from its evaluations."""
+    rate = None if found.held_out is None else found.held_out[0] / found.held_out[1]
+    return found.metrics.get("agent/eval_success", rate)
+
+
+def _interval(found: RoundOverview) -> str:
+    """Return Wilson's interval of held-out success over its tasks, however many agents had them."""
+    rate = _held_out(found)
+    if found.held_out is None or rate is None:
+        return _NONE
+    return "{:.2f} to {:.2f}".format(*wilson(rate * found.held_out[1], found.held_out[1]))
 
 
 def _rate(value: float | None) -> str:
