@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from genenv.viewer.alarms import alarms
 from genenv.viewer.curves import charts, heats, numbers, sections, spark, table
+from genenv.viewer.folders import Run
 from viewer_runs import run_of
 
 
@@ -147,3 +149,35 @@ def test_skills_are_shown_by_what_the_simulator_writes_and_by_what_the_agent_sol
     links = {heat.title: (heat.of_new, heat.rows[0].links) for heat in found}
     assert links["Skills of new tasks"] == (True, ["tasks?round=1&origin=new&skill=a+b"])
     assert links["The agent's success by skill"] == (False, ["tasks?round=1&skill=a+b"])
+
+
+MOVING = {"curriculum.alpha": 0.3, "curriculum.alpha_last": 0.8, "run.rounds": 10}
+
+
+def moving(p_hats: Sequence[float]) -> Run:
+    """A run whose alpha moves from 0.3 to 0.8 over ten rounds."""
+    return replace(run_of({"curriculum/p_hat_mean": p_hats}), settings=MOVING)
+
+
+def test_a_target_band_that_moves_is_drawn_and_said_by_round() -> None:
+    (chart,) = charts(moving([0.3 + 0.5 * place / 9 for place in range(10)]))
+    assert chart["note"] == "shaded: the target band of p̂, 0.15 to 0.45 in round 1, 0.65 to 0.95 in round 10"
+    band: Any = chart["band"]
+    assert len(band) == 10
+    assert [*band[0], *band[3], *band[9]] == pytest.approx([0.15, 0.45, 0.3167, 0.6167, 0.65, 0.95], abs=1e-4)
+    fixed: Any = charts(run_of({"curriculum/p_hat_mean": [0.5]}))[0]
+    assert (fixed["band"], fixed["note"]) == ([0.35, 0.65], "shaded: the target band of p̂, 0.35 to 0.65")
+
+
+def test_p_hat_that_follows_a_moving_band_raises_no_alarm_and_one_that_stays_does() -> None:
+    assert not alarms(moving([0.3 + 0.5 * place / 9 for place in range(10)]))
+    assert alarms(moving([0.3] * 10)) == [
+        "The mean p̂ has been outside of the target band 0.65 to 0.95 for 5 rounds or more; now it is 0.30."
+    ]
+
+
+def test_the_map_of_success_rates_marks_the_band_of_the_last_round() -> None:
+    run = replace(run_of({"tasks/mixed": [1.0], "tasks/p_hat/60-80": [1.0]}), settings=MOVING)
+    (found,) = heats(run)
+    assert [row.label for row in found.rows if row.marked] == ["80 to 100%", "60 to 80%"]
+    assert "▸ marks the rows in the target band of round 10 0.65 to 0.95." in found.note

@@ -484,6 +484,16 @@ def test_whatever_a_model_wrote_stays_text(tmp_path: Path, monkeypatch: pytest.M
     assert not re.search(r"[\x00-\x08\x0e-\x1f\ud800-\udfff\ufdd0]", page.source)
 
 
+def test_words_of_a_text_that_look_like_attributes_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 'the attributes hx-get hx-swap="outerHTML" and data-tasks="#" of htmx'
+    monkeypatch.setitem(WISHES, "calendar", asked)
+    page = Page(write_report(SyntheticRun(tmp_path / "demo").write(1)))
+    assert asked in page.text
+    assert not {name for name, _ in page.attributes if name.startswith("hx-") or name == "data-tasks"}
+
+
 def test_a_folder_that_is_no_run_is_the_users_mistake(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no run"):
         write_report(tmp_path)

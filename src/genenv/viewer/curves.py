@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from genenv.runs.metrics import describe, held_out_rates, late_p_hats
 from genenv.runs.store.database import Database
-from genenv.types import JsonObject
+from genenv.types import Json, JsonObject
 from genenv.viewer.folders import Run
 
 _MOST_SERIES = 8
@@ -144,7 +144,7 @@ def charts(run: Run, *, drawn: bool = True) -> list[JsonObject]:
         band, cap = (run.band if kind == "band" else None), run.settings.get("simulator.kl_cap")
         limit = cap if kind == "cap" and isinstance(cap, int | float) else None
         notes = [
-            f"shaded: the target band of p̂, {band[0]:g} to {band[1]:g}" if band is not None else "",
+            "" if band is None else _band_said(run),
             f"cap of an update: {limit:g} (simulator.kl_cap)" if limit is not None else "",
             f"running means of {window} rounds" if window > 1 else "",
         ]
@@ -154,7 +154,7 @@ def charts(run: Run, *, drawn: bool = True) -> list[JsonObject]:
                 "title": title,
                 "unit": unit,
                 "kind": "stack" if kind == "stack" else "line",
-                "band": None if band is None else list(band),
+                "band": None if band is None else _band_drawn(run, rounds, band),
                 "limit": limit,
                 "opens": _OPENS.get(title, "tasks"),
                 "share": unit == "share",
@@ -164,6 +164,18 @@ def charts(run: Run, *, drawn: bool = True) -> list[JsonObject]:
             }
         )
     return found
+
+
+def _band_drawn(run: Run, rounds: Sequence[int], band: tuple[float, float]) -> Json:
+    """Return the limits of the target band, or those of each round if it moves."""
+    return [list(run.band_in(n) or band) for n in rounds] if run.has_moving_band else list(band)
+
+
+def _band_said(run: Run) -> str:
+    """Say what the target band of a chart is; of one that moves, in the first and in the last round."""
+    first, last = (f"{low:.3g} to {high:.3g}" for low, high in filter(None, (run.band_in(1), run.band)))
+    moves = f" in round 1, {last} in round {run.planned}" if run.has_moving_band else ""
+    return f"shaded: the target band of p̂, {first}{moves}"
 
 
 def _drawn(
@@ -342,7 +354,8 @@ def heats(run: Run) -> list[Heat]:
         _heat_row(run, columns, label, metric, marked=first < high and low < last, low=first, high=last)
         for label, metric, first, last in levels
     ]
-    band = f" ▸ marks the rows in the target band {low:g} to {high:g}." if run.band is not None else ""
+    of_last = f" of round {run.planned}" if run.has_moving_band else ""
+    band = f" ▸ marks the rows in the target band{of_last} {low:.3g} to {high:.3g}." if run.band else ""
     skills, _ = family(run, "tasks/share/")
     known, _ = family(run, "agent/skill/")
     learned, leveled, written, *_ = _CHARTS

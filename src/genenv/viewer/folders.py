@@ -179,11 +179,32 @@ class Run:
 
     @property
     def band(self) -> tuple[float, float] | None:
-        """The range in which the mean success rate of a round should be; None if the reward is no mean."""
-        if self.text("curriculum.agents_reward") not in ("", "mean"):
+        """The target band of the last planned round; None if there is none."""
+        return self.band_in(self.planned or 1)
+
+    @property
+    def has_moving_band(self) -> bool:
+        """Whether the target band is another one in each round."""
+        return self.band is not None and self.band != self.band_in(1)
+
+    def band_in(self, number: int) -> tuple[float, float] | None:
+        """Return the range in which the mean success rate of a round should be; None if there is none.
+
+        Alpha moves linearly from `curriculum.alpha`, in round 1, to `curriculum.alpha_last`. There is none if
+        the reward is no mean of success rates.
+        """
+        first, last, rounds = (
+            float(value) if isinstance(value, int | float) else 0.0
+            for value in map(self.settings.get, ("curriculum.alpha", "curriculum.alpha_last", "run.rounds"))
+        )
+        if (
+            self.text("curriculum.agents_reward") not in ("", "mean")
+            or "curriculum.alpha" not in self.settings
+        ):
             return None
-        alpha = self.settings.get("curriculum.alpha")
-        return target_band(alpha) if isinstance(alpha, int | float) and 0 <= alpha <= 1 else None
+        way = min(1.0, max(0.0, (number - 1) / (rounds - 1))) if last and rounds > 1 else 0.0
+        alpha = first + way * (last - first)
+        return target_band(alpha) if 0 <= alpha <= 1 else None
 
     def within(self, first: int | None, last: int | None) -> Run:
         """Return the run with the metrics of a range of rounds alone; None leaves an end open."""

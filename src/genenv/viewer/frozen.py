@@ -233,8 +233,7 @@ class _Frozen:
         body = re.search(r'<main id="main">(.*)</main>', whole, re.DOTALL)
         found = body[1] if body else ""
         found = re.sub(r"<form\b.*?</form>", "", found, flags=re.DOTALL)
-        found = re.sub(r'\shx-[\w:-]+(?:="[^"]*")?', "", found)
-        found = re.sub(r'\sdata-tasks="[^"]*"', ' data-tasks="#"', found)
+        found = re.sub(r"<[a-zA-Z][^<>]*>", _for_file, found)
         found = re.sub(r"<a\b([^>]*)>(.*?)</a>", self._link, found, flags=re.DOTALL)
         if page:
             found = re.sub(
@@ -324,6 +323,18 @@ def line_chart(
         "groups": groups,
         "said": "; ".join(f"{name}: {end:.3g} at last" for name, end in ends.items()),
     }
+
+
+def _for_file(tag: re.Match[str]) -> str:
+    """Return a tag without the attributes that ask a server, or say what a click opens there.
+
+    Attributes are read with their values, and texts between tags stay, so words of a model are never taken.
+    """
+    return re.sub(r'\s+([^\s="<>/]+)(?:="[^"]*")?', _but_of_server, tag[0])
+
+
+def _but_of_server(attribute: re.Match[str]) -> str:
+    return "" if attribute[1].startswith("hx-") or attribute[1] == "data-tasks" else attribute[0]
 
 
 def _static(name: str) -> Markup:
