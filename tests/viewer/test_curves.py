@@ -12,6 +12,7 @@ import pytest
 from genenv.viewer.alarms import alarms
 from genenv.viewer.curves import charts, heats, numbers, sections, spark, table
 from genenv.viewer.folders import Run
+from genenv.viewer.rounds import evaluations_of, falls
 from viewer_runs import run_of
 
 
@@ -181,3 +182,34 @@ def test_the_map_of_success_rates_marks_the_band_of_the_last_round() -> None:
     (found,) = heats(run)
     assert [row.label for row in found.rows if row.marked] == ["80 to 100%", "60 to 80%"]
     assert "▸ marks the rows in the target band of round 10 0.65 to 0.95." in found.note
+
+
+SHIFTED = {
+    "agent/eval_success": [0.8, 0.9, 0.3, 0.4],
+    "agent/eval_at_shift": [None, None, 0.2, None],
+    "agent/reward": [0.5, 0.5, 0.5, 0.5],
+}
+"""The environment changes before round 3."""
+
+
+def test_a_shift_is_drawn_and_divides_held_out_success_into_two_lines() -> None:
+    run = run_of(SHIFTED)
+    chart = charts(run)[0]
+    assert chart["series"] == [
+        {"name": "success", "values": [0.8, 0.9, None, None], "mean": None},
+        {"name": "success in the other environment", "values": [None, 0.2, 0.3, 0.4], "mean": None},
+    ]
+    assert chart["shift"] == 2
+    assert chart["note"] == "from round 3 on in another environment (vertical line)"
+    assert "0.2 first, 0.4 last" in spark(run)
+
+
+def test_a_shift_is_no_fall_of_held_out_success() -> None:
+    run = run_of(SHIFTED)
+    assert "Held-out success" not in falls(run)
+    assert evaluations_of(run, 2, 3) is None, "the tasks of round 2 are others"
+    assert evaluations_of(run, 1, 4) == (3, 4)
+    assert evaluations_of(run, 1, 2) == (1, 2)
+    metrics = {"agent/eval_success": [0.9] * 4 + [0.3] * 4, "agent/reward": [0.2] * 4 + [0.8] * 4}
+    assert alarms(run_of(metrics))
+    assert not alarms(run_of(metrics | {"agent/eval_at_shift": [None] * 4 + [0.3] + [None] * 3}))

@@ -25,7 +25,7 @@ def alarms(run: Run) -> list[str]:
     found = [*_falls(run), *_streaks(run)]
     found += _narrowing(run)
     reward, held_out = run.series("agent/reward"), run.series("agent/eval_success")
-    later = [number for number in held_out if number in reward][-2 * _WINDOW :]
+    later = [number for number in held_out if number in reward and number >= (run.shift or 0)][-2 * _WINDOW :]
     if len(later) == 2 * _WINDOW:
         rises, falls = (_last(one, later) - _first(one, later) for one in (reward, held_out))
         if rises > _APART and falls < -_APART:

@@ -147,6 +147,9 @@ def charts(run: Run, *, drawn: bool = True) -> list[JsonObject]:
             "" if band is None else _band_said(run),
             f"cap of an update: {limit:g} (simulator.kl_cap)" if limit is not None else "",
             f"running means of {window} rounds" if window > 1 else "",
+            f"from round {run.shift} on in another environment (vertical line)"
+            if run.shift and kind != "stack"
+            else "",
         ]
         found.append(
             {
@@ -156,6 +159,7 @@ def charts(run: Run, *, drawn: bool = True) -> list[JsonObject]:
                 "kind": "stack" if kind == "stack" else "line",
                 "band": None if band is None else _band_drawn(run, rounds, band),
                 "limit": limit,
+                "shift": None if run.shift is None or kind == "stack" else run.shift - 1,
                 "opens": _OPENS.get(title, "tasks"),
                 "share": unit == "share",
                 "series": [_drawn(*one, rounds, window, kind) for one in series] if drawn else [],
@@ -239,9 +243,28 @@ def _series(run: Run, names: Lines) -> list[tuple[str, Mapping[int, float]]]:
                     ("others", {n: sum(lines[name].get(n, 0.0) for name in rest) for n in run.rounds})
                 )
         else:
-            found.append((label, run.series(metric)))
-            found += [(f"{label}, {name}", run.series(own)) for name, own in of_agents(run, metric)]
+            found += _by_environment(run, label, metric)
+            for name, own in of_agents(run, metric):
+                found += _by_environment(run, f"{label}, {name}", own)
     return found
+
+
+def _by_environment(run: Run, label: str, metric: str) -> list[tuple[str, Mapping[int, float]]]:
+    """Return the line of a metric; of held-out tasks one for each environment, as a shift changes them.
+
+    What was measured before the first round in the other environment is placed after the round before it.
+    """
+    line, shift = run.series(metric), run.shift
+    if shift is None or not metric.endswith(("/eval_success", "/eval_reward")):
+        return [(label, line)]
+    first = run.rounds[shift].get("agent/eval_at_shift") if metric == "agent/eval_success" else None
+    after = {n: value for n, value in line.items() if n >= shift}
+    if first is not None:
+        after = {shift - 1: first, **after}
+    return [
+        (label, {n: value for n, value in line.items() if n < shift}),
+        (f"{label} in the other environment", after),
+    ]
 
 
 def of_agents(run: Run, metric: str) -> list[tuple[str, str]]:
@@ -515,7 +538,8 @@ def described(metric: str) -> tuple[str, str]:
 
 def spark(run: Run) -> Markup:
     """Return a small picture of held-out success, or else of the mean success rate of tasks, as SVG."""
-    values = run.series("agent/eval_success")
+    before, after = (line for _, line in [*_by_environment(run, "", "agent/eval_success"), ("", {})][:2])
+    values = after if len(after) > 1 else before
     label = "held-out success"
     if len(values) < 2:
         values, label = run.series("curriculum/p_hat_mean"), "mean p̂"

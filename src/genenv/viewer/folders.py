@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import stat
 import sys
@@ -21,7 +22,7 @@ from genenv.errors import DataError, UsageError
 from genenv.files import is_held
 from genenv.progress import LiveState, read_live
 from genenv.runs.folder import RunFolder
-from genenv.runs.metrics import target_band
+from genenv.runs.metrics import held_out_rates, target_band
 from genenv.runs.store.database import Database
 from genenv.untrusted.documents import read_toml
 
@@ -36,6 +37,8 @@ _MOST_FILES = 512
 """Files of metrics that are kept in memory."""
 _MOST_ROUNDS, _LARGEST = 10**9, 1e100
 """Numbers of rounds, and metrics, beyond are damage."""
+_BRANCH = re.compile(r"# goes on from (.+)@([0-9]{1,9}): ")
+"""The first line of a branch's settings (`genenv.training.branching`)."""
 _LOCK, _LAST = ".lock", 5
 """The lock of a run. Rounds whose mean time says how long the next ones take."""
 LIMIT_S = 2.0
@@ -88,6 +91,17 @@ class Run:
         """The names of the agents that its settings name."""
         prefix = "agents."
         return [name.removeprefix(prefix) for name in self.settings if name.startswith(prefix)]
+
+    @property
+    def branch_of(self) -> tuple[str, int] | None:
+        """The run that it goes on from, as its settings say, and the last round that both share."""
+        found = _BRANCH.match(_first_line(RunFolder(self.path).config))
+        return None if found is None else (found[1], int(found[2]))
+
+    @property
+    def shift(self) -> int | None:
+        """The first round in another environment; None if there is none yet."""
+        return held_out_rates(self.rounds)[2]
 
     @property
     def has_seats(self) -> bool:
@@ -247,6 +261,8 @@ class Runs:
         root = root.resolve()
         self._only = root.name if _is_run(root) else None
         self.root = root if self._only is None else root.parent
+        self.served = root
+        """The folder that was named: of all runs, or of the only one."""
 
     def all(self, below: str = "") -> list[Run]:
         """Return all runs, those written last first; or those in a folder, by its name with a slash."""
@@ -368,6 +384,21 @@ def _settings(path: Path, *_: int) -> dict[str, object]:
         else:
             found[section] = table
     return found
+
+
+def _first_line(file: Path) -> str:
+    """Return the first line of a file, at most 4 KiB; "" if it is a link or cannot be read."""
+    with suppress(OSError):
+        at = file.lstat()
+        if stat.S_ISREG(at.st_mode):
+            return _first_line_of(file, at.st_ino, at.st_size, at.st_mtime_ns)
+    return ""
+
+
+@lru_cache(maxsize=4096)
+def _first_line_of(file: Path, *_: int) -> str:
+    with file.open("rb") as lines:
+        return lines.readline(4096).decode(errors="replace")
 
 
 _LINES: dict[Path, tuple[tuple[int, bytes, int], Rounds]] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sqlite3
 import threading
 import time
@@ -402,9 +403,11 @@ def tasks(db: Database, wanted: Wanted) -> tuple[list[Row], str]:
     if wanted.after:
         sign, key = ">" if direction == "ASC" else "<", wanted.after.split(",")
         try:
-            values |= {"n": int(key[0]), "key": float(key[-1])}
+            values |= {"n": row_number(key[0]), "key": float(key[-1])}
         except ValueError:
-            raise NotFound("the address of this page is not whole") from None
+            values["n"] = None
+        if values["n"] is None:
+            raise NotFound("the address of this page is not whole")
         where.append(f"({rate}, {n}) {sign} (:key, :n)" if column == "rate" else f"{n} {sign} :n")
     order = f"{n} {direction}" if column == "n" else f"{column} {direction}, {n} {direction}"
     per_round = "" if wanted.round is None else " AND traces.round = :round"
@@ -488,6 +491,11 @@ def page(rows: list[Row], column: str) -> tuple[list[Row], str]:
     if len(rows) <= PAGE:
         return shown, ""
     return shown, f"{shown[-1]['n']}" + (f",{shown[-1]['rate']!r}" if column == "rate" else "")
+
+
+def row_number(text: str) -> int | None:
+    """Return the number of a row in the address of a page; None if it is none that SQLite can have."""
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
 
 
 def relatives(db: Database, where: str, *values: str | int | None) -> list[Row]:

@@ -412,11 +412,13 @@ def _with_texts(db: Database, found: Compared) -> Compared:
 def evaluations_of(run: Run, before: int, number: int) -> tuple[int, int] | None:
     """Return the rounds of the last evaluations up to two rounds, and of that before if both are one.
 
-    None if there are no two evaluations.
+    None if there are no two evaluations of the same tasks: a shift of the environment changes them.
     """
-    taken = sorted(run.series("agent/eval_success"))
+    taken, shift = sorted(run.series("agent/eval_success")), run.shift
     later = [one for one in taken if one <= number]
-    earlier = [one for one in later[:-1] if one <= before] or later[:-1]
+    if shift is not None and later and later[-1] >= shift:
+        later = [one for one in later if one >= shift]
+    earlier = [one for one in later[:-1] if one <= before] or later[:-1][:1]
     return (earlier[-1], later[-1]) if earlier else None
 
 
@@ -489,6 +491,11 @@ def _measured(run: Run, name: str, before: int, number: int) -> Measured:
     )
 
 
+def _is_between(shift: int | None, before: int, number: int) -> bool:
+    """Whether two evaluations are of the tasks of two environments."""
+    return shift is not None and before < shift <= number
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fall:
     """A fall of success from one round, or evaluation, to the next."""
@@ -509,6 +516,7 @@ def falls(run: Run) -> dict[str, list[Fall]]:
         sizes = [
             Fall(before=one, number=other, size=before - after)
             for (one, before), (other, after) in pairwise(line)
+            if metric == "agent/success_rate" or not _is_between(run.shift, one, other)
         ]
         sizes.sort(key=lambda fall: (-fall.size, fall.number))
         if kept := [fall for fall in sizes[:_FALLS] if fall.size >= _LEAST]:

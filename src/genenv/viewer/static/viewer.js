@@ -63,6 +63,21 @@
     },
   });
 
+  // A line from top to bottom where the environment changes.
+  const shift = (round) => ({
+    hooks: {
+      draw: [(plot) => {
+        const at = plot.valToPos(round, "x", true), {left, top, width, height} = plot.bbox;
+        if (at < left || at > left + width) return;
+        plot.ctx.save();
+        plot.ctx.strokeStyle = color("--muted");
+        plot.ctx.setLineDash([6, 4]);
+        plot.ctx.strokeRect(at, top, 0, height);
+        plot.ctx.restore();
+      }],
+    },
+  });
+
   const told = (values) => (_, __, ___, at) => short(at == null ? last(values) : values[at]);
 
   // The curves of one run: a stack is painted from the highest sum down, noisy lines have their mean besides.
@@ -131,7 +146,8 @@
         y: {range: (_, low, high) => span(chart, low, high)},
       },
       axes: [{...axis, values: whole}, {...axis, size: 52, values: (_, found) => found.map(tick)}],
-      plugins: [...(chart.band ? [band(chart.band)] : []), ...(chart.limit ? [limit(chart.limit)] : [])],
+      plugins: [...(chart.band ? [band(chart.band)] : []), ...(chart.limit ? [limit(chart.limit)] : []),
+        ...(chart.shift == null ? [] : [shift(chart.shift)])],
       bands,
       series: [{label: chart.axis ?? "round", value: (_, found) => (found == null ? "last" : short(found))}, ...lines],
     }, [xs, ...lines.map((line) => line.data)], place);
