@@ -321,6 +321,21 @@ def test_the_last_lines_of_training_name_the_held_out_tasks_their_interval_and_a
     assert summarise(synthetic.folder.path)[0] == said
 
 
+def test_the_last_lines_of_training_say_why_few_tasks_were_valid(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "demo", CONFIG)
+    with PoolStore.open(folder.pool, create=False) as store:
+        for number in (1, 2):
+            metrics = {
+                "simulator/valid_rate": 0.0,
+                "simulator/rejected/leak": 3.0,
+                "simulator/rejected/checks_disagree": 6.0 * number,
+                "simulator/rejected/syntax": 0.0,
+            }
+            commit(folder, store, RoundRecord(number=number, metrics=metrics, state={}))
+    said = "valid tasks of the simulator: 0.0% -> 0.0%"
+    assert f"{said} (few; the gate refused the rest: 18 checks disagree, 6 leak)" in summarise(folder.path)
+
+
 def test_the_report_and_the_last_lines_of_training_say_the_same_p_hat(tmp_path: Path) -> None:
     """Ten rounds with p_hat 0.1, 0.2, ...: the last third are rounds 7, 8, 9 and 10."""
     folder = RunFolder.create(tmp_path / "demo", CONFIG)
