@@ -252,13 +252,13 @@ def charts(several: Sequence[Group], shown: str, along: str, *, drawn: bool = Tr
     known = {name for run in runs for name, line in run.metrics.items() if name in _KEY or any(line.values())}
     names = _KEY if shown == "key" else sorted(name for name in known if name.startswith(f"{shown}/"))
     spent, axis = ALONG[along]
+    shifts = sorted({number for run in runs if (number := run.shift) is not None})
     places = [[_spent(run, spent) for run in group.runs] for group in several] if drawn else []
     found = list[JsonObject]()
     for name in (name for name in names if name in known):
         unit, about = described(name)
-        shifts = {run.shift for run in runs} - {None} if name.startswith("agent/eval_") else set[int]()
-        if shifts:
-            about += f" From round {' or '.join(map(str, sorted(shifts)))} on in another environment."
+        if shifts and name.startswith("agent/eval_"):
+            about += f" From round {' or '.join(map(str, shifts))} on in another environment."
         curves: list[Json] = [
             {"name": f"{group.name} (n = {len(group.runs)})", **_line(group, name, of_runs)}
             for group, of_runs in zip(several, places, strict=False)

@@ -538,8 +538,8 @@ def described(metric: str) -> tuple[str, str]:
 
 def spark(run: Run) -> Markup:
     """Return a small picture of held-out success, or else of the mean success rate of tasks, as SVG."""
-    before, after = (line for _, line in [*_by_environment(run, "", "agent/eval_success"), ("", {})][:2])
-    values = after if len(after) > 1 else before
+    lines = [line for _, line in _by_environment(run, "", "agent/eval_success")]
+    values = lines[-1] if len(lines[-1]) > 1 else lines[0]
     label = "held-out success"
     if len(values) < 2:
         values, label = run.series("curriculum/p_hat_mean"), "mean p̂"

@@ -22,7 +22,7 @@ from genenv.errors import DataError, UsageError
 from genenv.files import is_held
 from genenv.progress import LiveState, read_live
 from genenv.runs.folder import RunFolder
-from genenv.runs.metrics import held_out_rates, target_band
+from genenv.runs.metrics import target_band
 from genenv.runs.store.database import Database
 from genenv.untrusted.documents import read_toml
 
@@ -101,7 +101,7 @@ class Run:
     @property
     def shift(self) -> int | None:
         """The first round in another environment; None if there is none yet."""
-        return held_out_rates(self.rounds)[2]
+        return min(self.series("agent/eval_at_shift"), default=None)
 
     @property
     def has_seats(self) -> bool:

@@ -76,7 +76,8 @@ TERMS = {
     "the last.",
     "late mean p̂": "mean p̂ of the batches, averaged over the last third of the rounds. Near alpha (0.5) the "
     "tasks are at the agent's level.",
-    "target band": "the mean p̂ that a round should have: at most 0.15 from curriculum.alpha.",
+    "target band": "the mean p̂ that a round should have: at most 0.15 from curriculum.alpha, which "
+    "moves to curriculum.alpha_last if that is set.",
     "mixed outcomes": "a task that some of its rollouts solve and some do not. Only such tasks give a "
     "group-relative advantage, so only they change the agent.",
     "learned, unlearned": "of held-out tasks. Learned: not solved in the first evaluation, solved in the "
