@@ -89,8 +89,8 @@ def write_run(
     config = CONFIG.format(rounds=planned, seed=run_seed, head=head, more=more)
     made = RunFolder.create(folder, config)
     seed = Seed(id=f"seed {clean(text)}", environment="sums", spec={"text": text}, skills=("adding",))
-    base = _task(f"base {clean(text)}", text, Lineage(origin=Origin.SEED, seed_id=seed.id))
-    held_out = _task("held-0", text, Lineage(origin=Origin.HELD_OUT))
+    base = task_of(f"base {clean(text)}", text, Lineage(origin=Origin.SEED, seed_id=seed.id))
+    held_out = task_of("held-0", text, Lineage(origin=Origin.HELD_OUT))
     with PoolStore.open(made.pool, create=False) as store:
         store.put_base([seed], [base, held_out])
         for number in range(rounds):
@@ -129,8 +129,8 @@ def _batch(number: int, text: str, seed: Seed) -> TaskBatch:
     lineage = Lineage(
         origin=Origin.GENERATED, seed_id=seed.id, context_id=context.id, generation_id=written[0].id
     )
-    task = _task(f"task-{number} {clean(text)}", text, lineage)
-    group = Group(task=task, traces=tuple(_trace(task, number, n, text) for n in range(4)))
+    task = task_of(f"task-{number} {clean(text)}", text, lineage)
+    group = Group(task=task, traces=tuple(trace_of(task, number, n, text) for n in range(4)))
     return TaskBatch(
         context=context,
         proposals=(
@@ -146,7 +146,7 @@ def _batch(number: int, text: str, seed: Seed) -> TaskBatch:
     )
 
 
-def _task(name: str, text: str, lineage: Lineage) -> Task:
+def task_of(name: str, text: str, lineage: Lineage) -> Task:
     return Task(
         id=name,
         environment="sums",
@@ -159,7 +159,7 @@ def _task(name: str, text: str, lineage: Lineage) -> Task:
     )
 
 
-def _trace(task: Task, number: int, n: int, text: str) -> Trace:
+def trace_of(task: Task, number: int, n: int, text: str) -> Trace:
     success = n < number % 5
     return Trace(
         id=f"{task.id}/{n}",

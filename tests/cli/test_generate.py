@@ -47,7 +47,42 @@ def test_generate_wants_the_model_and_the_environment_of_its_run(finished: Path,
 
 def test_generate_says_so_when_nothing_passes(config: Path) -> None:
     sentence = refused("generate", config, "--set", "simulator.max_new_tokens=20")
-    assert sentence.startswith("none of 30 generations passed the gate; ")
+    assert sentence == (
+        "none of 30 generations passed the gate; refused: 24 unfinished, 6 syntax; warm a simulator up and "
+        "train it, then name its run with --run"
+    )
+
+
+SMALL = ("environment.depths=[1,2]", "simulator.source=variation", "simulator.contexts=1")
+
+
+@pytest.mark.long
+def test_generate_says_what_changes_a_source_that_no_training_improves() -> None:
+    """The base data has all specs of one length."""
+    words = [word for one in (*SMALL, "environment.lengths=[2,2]") for word in ("--set", one)]
+    sentence = refused("generate", "tiny", *words)
+    assert re.match(r"none of 5 generations passed the gate; refused: .*[1-5] duplicate", sentence)
+    assert sentence.endswith(
+        "simulator.source is 'variation', which no training improves: change the settings of [environment], "
+        "or set simulator.source to another"
+    )
+
+
+@pytest.mark.long
+def test_generate_says_that_it_gave_up_and_why(tmp_path: Path) -> None:
+    """Two lengths have few specs; after a while, twenty random variations in a row are known already."""
+    words = [
+        word
+        for one in (*SMALL, "environment.lengths=[2,3]", "simulator.contexts=4")
+        for word in ("--set", one)
+    ]
+    file = tmp_path / "tasks.jsonl"
+    told = succeeds("generate", "tiny", *words, "--n", "100000", "--out", file).stderr.splitlines()
+    count = len(file.read_text("utf-8").splitlines())
+    assert re.fullmatch(
+        rf"{count} tasks of [0-9]+ generations passed the gate; refused: [0-9,]+ duplicate.*", told[-2]
+    )
+    assert told[-1].startswith(f"gave up at {count} of 100000 tasks: none passed in the last 5 rounds")
 
 
 def test_generate_writes_no_more_than_it_was_asked_for(config: Path) -> None:

@@ -37,6 +37,59 @@ HANGING = """
     fakes.main()
 """
 
+IN_A_DEL = """
+    import sys, time, weakref
+
+    class Held:
+        pass
+
+    def ended(*_):
+        print("ending", flush=True)
+        time.sleep(20)
+
+    def work():
+        held = Held()
+        if {where!r} == "del":
+            Held.__del__ = ended
+        reference = weakref.ref(held, None if {where!r} == "del" else ended)
+        del held  # here the signal arrives, and Python discards what its handler raises
+        time.sleep(2)
+        print("went on", flush=True)
+
+    from genenv.cli import app, console
+
+    def command():
+        with console.stoppable("what was done is kept"):
+            work()
+
+    app.COMMANDS["doctor"] = "__main__:command"
+    sys.argv = ["genenv", "doctor"]
+    app.main()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("where", ["del", "weak reference"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_arrives_while_an_object_is_deleted_stops_too(
+    where: str, number: signal.Signals
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(IN_A_DEL).format(where=where)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a background job
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ending\n"
+        process.send_signal(number)
+        try:
+            rest, told = process.communicate(timeout=15)
+        finally:
+            process.kill()
+    assert (process.returncode, rest, told) == (128 + number, "", "genenv: stopped; what was done is kept\n")
+
 
 @pytest.mark.long
 @pytest.mark.parametrize("patch", ["self.sampler.script", "self.trainer.on_update"])

@@ -95,8 +95,13 @@ def test_wrong_input_is_one_sentence(sums_data: Path, tmp_path: Path) -> None:
     assert "is missing" in refused("eval", "bamboogle", "--policy", ANYWHERE, "--data", sums_data)
     assert "--protocol is of bfcl" in refused("eval", "bamboogle", "--policy", "x", "--protocol", "genenv")
     assert "allowed: " in refused("eval", "bfcl", "--policy", "x", "--protocol", "nonsense")
-    assert "at least two" in refused("compare", tmp_path / "one.jsonl")
-    assert "there is no summary" in refused("compare", tmp_path / "a", tmp_path / "b")
+    one = tmp_path / "one.jsonl"
+    assert f"{one} does not exist; name results of genenv eval, or folders of runs" in refused("compare", one)
+    one.touch()
+    assert "at least two" in refused("compare", one)
+    assert "there is no summary" in refused("compare", one, one)
+    assert f"{tmp_path / 'b'} does not exist" in refused("compare", one, tmp_path / "b")
+    assert "--last, --at and --out are for runs" in refused("compare", one, one, "--last", "3")
 
 
 @pytest.mark.usefixtures("sums")

@@ -550,7 +550,8 @@ def test_a_run_in_which_nothing_was_attempted_is_not_done(tmp_path: Path) -> Non
     loop = build(parse_config(settings), tmp_path / "a")
     loop.policies.simulator.sampler.script = lambda prompt, rng: "no spec"
     with pytest.raises(
-        GenenvError, match=r"no task was attempted in any of 3 rounds: .*curriculum\.base_share"
+        GenenvError,
+        match=r"no task was attempted in any of 3 rounds: .*\(refused: 18 syntax\).*curriculum\.base_share",
     ):
         loop.run()
 

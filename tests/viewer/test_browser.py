@@ -14,6 +14,8 @@ from genenv.progress import LiveFile, Silent, advance, staged
 from genenv.runs.store.store import PoolStore
 from genenv.types import Seed
 from genenv.viewer import address, asking
+from genenv.viewer.frozen import write_report
+from running import comes_true
 from viewer_browser import BROWSER, Window
 from viewer_runs import HOSTILE, commit, write_results, write_run
 
@@ -225,7 +227,7 @@ def test_rounds_of_charts_and_shares_of_maps_are_reached_by_keyboard(
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/tasks?round=3&origin=generated&low=0.8&high=0.9999")
+    page.wait_for_url("**/tasks?round=3&origin=new&low=0.8&high=0.9999")
     assert not window.faults
 
 
@@ -256,6 +258,74 @@ def test_marks_lineages_sql_and_evaluations_of_hostile_texts_fit_a_narrow_window
         window.open(path)
         assert window.is_narrow(), name
         window.picture(f"narrow-{name}")
+    assert not window.faults
+
+
+_PLOTS = """document.addEventListener("DOMContentLoaded", () => {
+    const real = uPlot;
+    window.plots = [];
+    window.uPlot = Object.assign(function (...given) {
+        const made = new real(...given);
+        plots.push(made);
+        return made;
+    }, real);
+})"""
+"""A script that keeps the charts of a page in `plots`."""
+
+
+def _spans(page: Any) -> dict[str, tuple[float, float]]:
+    """The least and the largest value of the axis of each chart."""
+    comes_true(
+        lambda: page.evaluate("plots.length && plots.length === document.querySelectorAll('figure').length")
+    )
+    found = page.evaluate(
+        "plots.map((one) => [one.root.parentElement.dataset.title, one.scales.y.min, one.scales.y.max])"
+    )
+    return {title: (low, high) for title, low, high in found}
+
+
+def test_values_below_zero_are_inside_of_their_charts(browser: Any, tmp_path: Path, serve: Any) -> None:
+    """A regret between -0.3 and -0.2, a loss from -0.004 to -0.01, and valid rates between 0.5 and 0.6."""
+    for name in ("a", "b"):
+        folder = write_run(tmp_path / name, rounds=5, run_seed=ord(name), more="alpha_last = 0.8\n")
+        lines = [json.loads(line) for line in folder.metrics.read_text(encoding="utf-8").splitlines()]
+        for number, line in enumerate(lines):
+            line |= {"curriculum/regret": -0.3 + 0.025 * number, "agent/loss": -0.004 - 0.0015 * number}
+            line |= {"simulator/valid_rate": 0.5 + 0.025 * number}
+        folder.metrics.write_text("".join(f"{json.dumps(one)}\n" for one in lines), encoding="utf-8")
+    window = Window(browser, serve(tmp_path).server.url, viewport={"width": 900, "height": 900})
+    window.page.add_init_script(_PLOTS)
+    for path, title, low, high in (
+        ("/compare?run=a&run=b&show=curriculum", "curriculum/regret", -0.3, -0.2),
+        ("/compare?run=a&run=b&show=agent", "agent/loss", -0.01, -0.004),
+        (address("a"), "Regret", -0.3, -0.2),
+    ):
+        window.open(path)
+        least, most = _spans(window.page)[title]
+        assert low - 0.2 * (high - low) < least < low < high < most < high + 0.2 * (high - low), title
+        window.picture(f"negative-{title.rpartition('/')[2]}")
+    assert _spans(window.page)["Valid rate of the simulator"] == pytest.approx((0.45, 0.65))
+    window.open("/compare?run=a&run=b&show=tokens")
+    assert _spans(window.page)["tokens/sampled"] == pytest.approx((0, 86.4)), "from 0 on"
+    assert not window.faults
+
+
+def test_a_click_on_a_chart_of_a_report_opens_nothing(browser: Any, tmp_path: Path) -> None:
+    file = write_report(write_run(tmp_path / "demo", rounds=5).path).as_uri()
+    window = Window(browser, file, viewport={"width": 900, "height": 500})
+    window._asked = lambda _: None  # type: ignore[method-assign] - the file itself
+    page = window.page
+    page.goto(file)
+    chart = page.get_by_role("slider").last
+    chart.scroll_into_view_if_needed()
+    page.evaluate("window.mine = true")
+    place = page.evaluate("scrollY")
+    chart.locator(".u-over").click()
+    chart.press("Enter")
+    chart.press("ArrowLeft")
+    assert "round" in str(chart.get_attribute("aria-valuetext")), "the keys move as in the viewer"
+    assert page.evaluate("window.mine"), "the page was not loaded again"
+    assert (page.url, page.evaluate("scrollY")) == (file, place)
     assert not window.faults
 
 

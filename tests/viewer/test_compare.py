@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from genenv.viewer.compare import charts, costs, differing, groups, paired
+from genenv.viewer.compare import charts, costs, differing, folders, groups, limited, paired
 from genenv.viewer.folders import Runs
 from genenv.viewer.pages import address, compared
 from viewer_runs import text_of, write_run
@@ -200,3 +200,95 @@ def test_a_page_of_hostile_names_runs_nothing(tmp_path: Path, serve: Any) -> Non
     page = reader.page(compared(["<script>alert(1)<", "plain"]))
     assert "<script>alert" not in page
     assert address("<script>alert(1)<") in page
+
+
+def test_of_too_many_runs_all_configurations_keep_the_same_seeds(tmp_path: Path, serve: Any) -> None:
+    for name in ("a", "b"):
+        for seed in range(120):
+            folder = tmp_path / "sweep" / name / f"{seed}"
+            folder.mkdir(parents=True)
+            (folder / "config.toml").write_text(f'variant = "{name}"\n[run]\nseed = {seed}\nrounds = 1\n')
+            lines = [{"round": number, "agent/eval_success": 0.5} for number in range(2)]
+            (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    kept, (note,) = limited(groups(Runs(tmp_path).all()), 200)
+    assert [list(group.seeds) for group in kept] == [sorted(map(str, range(100)))] * 2
+    assert note == (
+        "40 of 240 runs are left out, as at most 200 are compared at once: shown are 100 seeds of 120, the "
+        "same of all configurations. Choose fewer runs to see others."
+    )
+    reader = serve(tmp_path)
+    assert note in text_of(reader.page(compared(["sweep"])))
+    names = [f"sweep/{name}/{seed}" for name in ("b", "a") for seed in range(120)]
+    assert note in text_of(reader.page(compared(names))), "runs of one configuration were named first"
+    charts_ = json.loads(reader.page(f"/compare/curves?{compared(names).partition('?')[2]}"))["charts"]
+    assert [line["name"] for line in charts_[0]["groups"]] == ["a (n = 100)", "b (n = 100)"]
+
+
+def test_more_configurations_than_runs_that_can_be_compared_are_cut_off(tmp_path: Path) -> None:
+    for beta in range(5):
+        write_run(tmp_path / f"r{beta}", rounds=1, more=f"beta = {beta}.0\n")
+    kept, notes = limited(groups(Runs(tmp_path).all()), 3)
+    assert [group.name for group in kept] == ["r0", "r1", "r2"]
+    assert "2 of 5 runs are left out" in notes[0]
+
+
+def test_held_out_tasks_of_other_settings_of_the_environment_are_paired_with_a_note(tmp_path: Path) -> None:
+    for name, depth in (("a", 1), ("b", 2)):
+        folder = write_run(tmp_path / name, rounds=3)
+        text = folder.config.read_text(encoding="utf-8")
+        folder.config.write_text(text.replace('name = "sums"', f'name = "sums"\ndepth = {depth}'))
+    found = groups(Runs(tmp_path).all())
+    rows, notes = paired(found, found[0])
+    assert rows[0].means == (1.0, 1.0)
+    assert notes == [
+        "b and a differ in environment.depth: if held-out tasks of one id are other tasks with that, the "
+        "difference is one of tasks too."
+    ]
+
+
+def test_held_out_tasks_of_two_environments_are_not_paired(tmp_path: Path) -> None:
+    for name in ("sums", "products"):
+        folder = write_run(tmp_path / name, rounds=3)
+        text = folder.config.read_text(encoding="utf-8")
+        folder.config.write_text(text.replace('name = "sums"', f'name = "{name}"'))
+    found = groups(Runs(tmp_path).all())
+    rows, notes = paired(found, found[0])
+    assert rows[0].means == (0.35, 0.35), "the metric, by seed"
+    assert notes == ["sums and products: these are runs of sums and products. Held-out tasks are not paired."]
+
+
+def test_a_seed_that_was_run_twice_counts_once(tmp_path: Path, serve: Any) -> None:
+    for name, rounds in (("again", 2), ("first", 3)):
+        write_run(tmp_path / "s" / name, rounds=rounds, run_seed=0)
+    write_run(tmp_path / "s" / "other", rounds=3, run_seed=1)
+    (found,) = groups(Runs(tmp_path).all())
+    assert [run.name for run in found.runs] == ["s/first", "s/other"], "the one with more rounds"
+    page = text_of(serve(tmp_path).page(compared(["s"])))
+    assert "s: left out, as another run has the same settings and seed: s/again." in page
+    assert "s 2 ✓ finished : seed 0 , seed 1" in page
+
+
+def test_a_branch_is_a_configuration_of_its_own(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(tmp_path / "t" / f"s{seed}", rounds=3, run_seed=seed, head='variant = "rl"\n')
+        note = f"# goes on from runs/t/s{seed}@1: these settings hold from round 2 on\n\n"
+        write_run(tmp_path / "t" / f"b{seed}", rounds=3, run_seed=seed, head=f'{note}variant = "rl"\n')
+    found = groups(Runs(tmp_path).all())
+    assert [(group.name, [run.name for run in group.runs]) for group in found] == [
+        ("rl (branch of round 1)", ["t/b0", "t/b1"]),
+        ("rl", ["t/s0", "t/s1"]),
+    ]
+    (both, *_) = folders(Runs(tmp_path).all(), Runs(tmp_path).all())
+    assert both.configurations == 2
+
+
+def test_the_mean_of_a_folder_is_of_the_environment_after_a_shift(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        folder = write_run(tmp_path / "s" / f"{seed}", rounds=5, run_seed=seed)
+        set_metric(folder.metrics, "agent/eval_success", [0.8, 0.9, 0.9, 0.3, 0.4 + 0.2 * seed])
+        set_metric(folder.metrics, "agent/eval_at_shift", [None, None, None, 0.2, None])
+    runs = Runs(tmp_path).all()
+    (both,) = folders(runs, runs)
+    assert both.held_out == pytest.approx((0.2, 0.5))
+    (chart,) = [one for one in charts(groups(runs), "key", "rounds") if one["title"] == "agent/eval_success"]
+    assert str(chart["note"]).endswith("From round 3 on in another environment.")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from genenv.viewer.alarms import alarms
 from genenv.viewer.curves import charts, heats, numbers, sections, spark, table
+from genenv.viewer.folders import Run
+from genenv.viewer.rounds import evaluations_of, falls
 from viewer_runs import run_of
 
 
@@ -119,11 +122,11 @@ def test_the_map_of_success_rates_marks_the_rows_of_the_band_and_links_to_their_
     assert [label for label, row in rows.items() if row.marked] == ["60 to 80%", "40 to 60%", "20 to 40%"]
     assert rows["0 to 20%"].shares == [0.5, 0.0]
     assert rows["60 to 80%"].shares == [0.0, None]
-    assert rows["all"].links[1] == "tasks?round=2&origin=generated&low=1.0&high=1.0"
-    assert rows["0 to 20%"].links[0] == "tasks?round=1&origin=generated&low=0.0001&high=0.1999"
+    assert rows["all"].links[1] == "tasks?round=2&origin=new&low=1.0&high=1.0"
+    assert rows["0 to 20%"].links[0] == "tasks?round=1&origin=new&low=0.0001&high=0.1999"
     assert found.cells(rows["all"]) == (
-        '<td class="h5"><a href="tasks?round=1&amp;origin=generated&amp;low=1.0&amp;high=1.0">25</a></td>'
-        '<td class="h10"><a href="tasks?round=2&amp;origin=generated&amp;low=1.0&amp;high=1.0">50</a></td>'
+        '<td class="h5"><a href="tasks?round=1&amp;origin=new&amp;low=1.0&amp;high=1.0">25</a></td>'
+        '<td class="h10"><a href="tasks?round=2&amp;origin=new&amp;low=1.0&amp;high=1.0">50</a></td>'
     )
     assert found.cells(rows["60 to 80%"]) == '<td class="h0">0</td><td></td>'
     (older,) = heats(run_of(rates))
@@ -145,5 +148,68 @@ def test_skills_are_shown_by_what_the_simulator_writes_and_by_what_the_agent_sol
         ("The agent's success by skill", "a b", [0.25]),
     ]
     links = {heat.title: (heat.of_new, heat.rows[0].links) for heat in found}
-    assert links["Skills of new tasks"] == (True, ["tasks?round=1&origin=generated&skill=a+b"])
+    assert links["Skills of new tasks"] == (True, ["tasks?round=1&origin=new&skill=a+b"])
     assert links["The agent's success by skill"] == (False, ["tasks?round=1&skill=a+b"])
+
+
+MOVING = {"curriculum.alpha": 0.3, "curriculum.alpha_last": 0.8, "run.rounds": 10}
+
+
+def moving(p_hats: Sequence[float]) -> Run:
+    """A run whose alpha moves from 0.3 to 0.8 over ten rounds."""
+    return replace(run_of({"curriculum/p_hat_mean": p_hats}), settings=MOVING)
+
+
+def test_a_target_band_that_moves_is_drawn_and_said_by_round() -> None:
+    (chart,) = charts(moving([0.3 + 0.5 * place / 9 for place in range(10)]))
+    assert chart["note"] == "shaded: the target band of p̂, 0.15 to 0.45 in round 1, 0.65 to 0.95 in round 10"
+    band: Any = chart["band"]
+    assert len(band) == 10
+    assert [*band[0], *band[3], *band[9]] == pytest.approx([0.15, 0.45, 0.3167, 0.6167, 0.65, 0.95], abs=1e-4)
+    fixed: Any = charts(run_of({"curriculum/p_hat_mean": [0.5]}))[0]
+    assert (fixed["band"], fixed["note"]) == ([0.35, 0.65], "shaded: the target band of p̂, 0.35 to 0.65")
+
+
+def test_p_hat_that_follows_a_moving_band_raises_no_alarm_and_one_that_stays_does() -> None:
+    assert not alarms(moving([0.3 + 0.5 * place / 9 for place in range(10)]))
+    assert alarms(moving([0.3] * 10)) == [
+        "The mean p̂ has been outside of the target band 0.65 to 0.95 for 5 rounds or more; now it is 0.30."
+    ]
+
+
+def test_the_map_of_success_rates_marks_the_band_of_the_last_round() -> None:
+    run = replace(run_of({"tasks/mixed": [1.0], "tasks/p_hat/60-80": [1.0]}), settings=MOVING)
+    (found,) = heats(run)
+    assert [row.label for row in found.rows if row.marked] == ["80 to 100%", "60 to 80%"]
+    assert "▸ marks the rows in the target band of round 10 0.65 to 0.95." in found.note
+
+
+SHIFTED = {
+    "agent/eval_success": [0.8, 0.9, 0.3, 0.4],
+    "agent/eval_at_shift": [None, None, 0.2, None],
+    "agent/reward": [0.5, 0.5, 0.5, 0.5],
+}
+"""The environment changes before round 3."""
+
+
+def test_a_shift_is_drawn_and_divides_held_out_success_into_two_lines() -> None:
+    run = run_of(SHIFTED)
+    chart = charts(run)[0]
+    assert chart["series"] == [
+        {"name": "success", "values": [0.8, 0.9, None, None], "mean": None},
+        {"name": "success in the other environment", "values": [None, 0.2, 0.3, 0.4], "mean": None},
+    ]
+    assert chart["shift"] == 2
+    assert chart["note"] == "from round 3 on in another environment (vertical line)"
+    assert "0.2 first, 0.4 last" in spark(run)
+
+
+def test_a_shift_is_no_fall_of_held_out_success() -> None:
+    run = run_of(SHIFTED)
+    assert "Held-out success" not in falls(run)
+    assert evaluations_of(run, 2, 3) is None, "the tasks of round 2 are others"
+    assert evaluations_of(run, 1, 4) == (3, 4)
+    assert evaluations_of(run, 1, 2) == (1, 2)
+    metrics = {"agent/eval_success": [0.9] * 4 + [0.3] * 4, "agent/reward": [0.2] * 4 + [0.8] * 4}
+    assert alarms(run_of(metrics))
+    assert not alarms(run_of(metrics | {"agent/eval_at_shift": [None] * 4 + [0.3] + [None] * 3}))

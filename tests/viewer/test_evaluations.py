@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,37 @@ def test_two_policies_have_flips_and_a_paired_interval(place: Path, serve: Any) 
     won = text_of(reader.page(asking(ITEMS, one=ONE, other=OTHER, kind="won")))
     assert all(f"item-{n}" in won for n in (2, 3, 5))
     assert "others" not in re.findall(r"<select name=\"other\">(.*?)</select>", page, re.S)[0]
+
+
+def test_notes_on_two_policies_name_evaluations_and_no_path_of_the_machine(place: Path, serve: Any) -> None:
+    file = place / "evaluations" / "tuned" / "sums-main.summary.json"
+    summary = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(summary | {"complete": False, "items": 4, "split": "other"}), encoding="utf-8")
+    reader = serve(place / "runs", evaluations=place / "evaluations")
+    text = text_of(page := reader.page(asking(ITEMS, one=ONE, other=OTHER)))
+    assert f"{OTHER} is not complete" in text
+    assert f"{OTHER} differs from {ONE} in split" in text
+    assert str(place) not in page
+
+
+def test_an_address_with_a_number_beyond_all_items_shows_none(place: Path, serve: Any) -> None:
+    reader = serve(place / "runs", evaluations=place / "evaluations")
+    assert "No item fits" in text_of(reader.page(asking(ITEMS, one=ONE, **{"from": 10**12})))
+    for number in ("9" * 5000, "\u00b2", "x"):
+        assert "give a" in text_of(reader.page(asking(ITEMS, one=ONE, **{"from": number}), status=400))
+
+
+def test_the_viewer_of_one_run_shows_the_evaluations_of_that_run_alone(tmp_path: Path, serve: Any) -> None:
+    write_run(tmp_path / "mine", rounds=1)
+    for folder in ("mine/evaluations", "private", "other-run/evaluations"):
+        write_results(tmp_path / folder / "sums", [1])
+    reader = serve(tmp_path / "mine")
+    assert "mine/evaluations/sums" in (page := text_of(reader.page("/evaluations")))
+    assert "private" not in page
+    assert "other-run" not in page
+    reader.page(asking(ITEMS, one="mine/evaluations/sums"))
+    for name in (f"{tmp_path.name}/private/sums", f"{tmp_path.name}/other-run/evaluations/sums"):
+        reader.page(asking(ITEMS, one=name), status=404)
 
 
 def test_an_item_is_shown_of_both_side_by_side(place: Path, serve: Any) -> None:

@@ -593,7 +593,8 @@ def test_a_wrong_filter_is_named(query: str, sentence: str, reader: Reader) -> N
     "path",
     ["task?id=none", "trace?id=", "text?of=task&id=base+plain&part=n", "text?of=sqlite_schema&id=1&part=sql",
      "text?of=task&id=base+plain&part=oracle&place=9", "tasks?after=x", "refused?after=x",
-     "tasks?sort=hard&after=1,x"],
+     "tasks?sort=hard&after=1,x", f"tasks?after={2**63}", f"tasks?sort=hard&after={2**63},0.5",
+     f"refused?after={2**63}", "tasks?after=-1", "refused?after=%C2%B2"],
 )  # fmt: skip
 def test_what_the_store_does_not_have_is_not_found(path: str, reader: Reader) -> None:
     reader.page(address(DEEP) + path, status=404)

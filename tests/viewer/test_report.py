@@ -321,6 +321,21 @@ def test_the_last_lines_of_training_name_the_held_out_tasks_their_interval_and_a
     assert summarise(synthetic.folder.path)[0] == said
 
 
+def test_the_last_lines_of_training_say_why_few_tasks_were_valid(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "demo", CONFIG)
+    with PoolStore.open(folder.pool, create=False) as store:
+        for number in (1, 2):
+            metrics = {
+                "simulator/valid_rate": 0.0,
+                "simulator/rejected/leak": 3.0,
+                "simulator/rejected/checks_disagree": 6.0 * number,
+                "simulator/rejected/syntax": 0.0,
+            }
+            commit(folder, store, RoundRecord(number=number, metrics=metrics, state={}))
+    said = "valid tasks of the simulator: 0.0% -> 0.0%"
+    assert f"{said} (few; the gate refused the rest: 18 checks disagree, 6 leak)" in summarise(folder.path)
+
+
 def test_the_report_and_the_last_lines_of_training_say_the_same_p_hat(tmp_path: Path) -> None:
     """Ten rounds with p_hat 0.1, 0.2, ...: the last third are rounds 7, 8, 9 and 10."""
     folder = RunFolder.create(tmp_path / "demo", CONFIG)
@@ -482,6 +497,16 @@ def test_whatever_a_model_wrote_stays_text(tmp_path: Path, monkeypatch: pytest.M
     assert page.tags.count("script") == 4, "the data, and three scripts of genenv"
     assert page.tags.count("main") == 1
     assert not re.search(r"[\x00-\x08\x0e-\x1f\ud800-\udfff\ufdd0]", page.source)
+
+
+def test_words_of_a_text_that_look_like_attributes_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 'the attributes hx-get hx-swap="outerHTML" and data-tasks="#" of htmx'
+    monkeypatch.setitem(WISHES, "calendar", asked)
+    page = Page(write_report(SyntheticRun(tmp_path / "demo").write(1)))
+    assert asked in page.text
+    assert not {name for name, _ in page.attributes if name.startswith("hx-") or name == "data-tasks"}
 
 
 def test_a_folder_that_is_no_run_is_the_users_mistake(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from genenv.cli.console import ended
+from genenv.cli.console import ended, resend_lost_stops
 from genenv.config import __version__
 from genenv.errors import GenenvError, disk_is_full, out_of_memory, spelled
 from genenv.plugins import load, parts
@@ -176,6 +176,7 @@ def main() -> None:
     """Run the command `genenv`."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if a shell ignores SIGINT
         signal.signal(signal.SIGINT, _interrupt)
+    resend_lost_stops()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     app(prog_name="genenv")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import json
+import os
 import re
 import signal
 import sys
 import threading
+import time
 from collections.abc import Generator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -118,6 +121,33 @@ def next_line(prompt: str) -> str | None:
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM as an exception: batch systems and containers stop a command with it. Handled like Ctrl-C."""
+
+
+_AGAIN_S = 0.05
+"""Seconds after which a signal that was lost is sent again."""
+
+
+def resend_lost_stops() -> None:
+    """Make every Ctrl-C and SIGTERM stop the process, wherever the signal arrives.
+
+    Python prints and discards an exception that is raised inside of `__del__` or of a weak reference's
+    callback, a KeyboardInterrupt too. The signal is then sent again a moment later, from another thread.
+    """
+    report = sys.unraisablehook
+
+    def resend(number: int) -> None:
+        time.sleep(_AGAIN_S)
+        os.kill(os.getpid(), number)
+
+    def heed(lost: sys.UnraisableHookArgs) -> None:
+        if isinstance(lost.exc_value, KeyboardInterrupt):
+            number = signal.SIGTERM if isinstance(lost.exc_value, Terminated) else signal.SIGINT
+            # `threading` takes locks that the interrupted code may hold
+            _thread.start_new_thread(resend, (number,))
+        else:
+            report(lost)
+
+    sys.unraisablehook = heed
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from rich.text import Text
 
 from genenv.backends.base import check_several
 from genenv.cli.console import Overrides, begin
+from genenv.cli.tables import show
 from genenv.config.run import RunConfig, load_config
 from genenv.errors import DataError, GenenvError, UsageError
 from genenv.runs.checkpoint import checkpoint_path, checkpoints, never_committed, verify_checkpoint
@@ -61,7 +62,7 @@ def doctor(run: Run = None, processes: Processes = 1, overrides: Overrides = [])
     """Say what works here and how to get the rest; with RUN if it is whole, with CONFIG if it fits."""
     console = Console(highlight=False)
     if run is None and not overrides and processes == 1:
-        console.print(_machine())
+        _print(_machine(), console)
         return
     if run is None or not _is_a_run(run):
         begin("working out what a run takes")
@@ -72,7 +73,7 @@ def doctor(run: Run = None, processes: Processes = 1, overrides: Overrides = [])
     begin(f"checking every row and file of {run}")
     parts = examine_run(run)
     rows = [(Text(part.name), Text(part.here), Text(part.note)) for part in parts]
-    console.print(_table(f"genenv doctor {run}", rows))
+    _print(_table(f"genenv doctor {run}", rows), console)
     if bad := [part.name for part in parts if not part.fine]:
         raise DataError(f"{run} is damaged: {', '.join(bad)}; the table says what to do")
 
@@ -119,7 +120,7 @@ def _show_fit(config: RunConfig, console: Console, *, processes: int = 1) -> Non
         table.add_row(one.name, f"{one.bytes / _GIB:.2f}", one.decided_by)
     most = sum(one.bytes for one in needs)
     table.add_row("together", f"{most / _GIB:.2f}", f"{device} has {capacity / _GIB:.1f}")
-    console.print(table)
+    _print(table, console)
     if unadapted is not None:
         console.print(f"{unadapted[:1].upper()}{unadapted[1:]}.")
     if most <= _CLOSE * capacity:
@@ -157,8 +158,16 @@ def _table(title: str, rows: Iterable[Sequence[str | Text]]) -> Table:
     for column in ("what", "here", "note"):
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     return table
+
+
+def _print(table: Table, console: Console) -> None:
+    """Print a table: in a terminal as wide as that, in a pipe at its full width, which breaks no path."""
+    if console.is_terminal:
+        console.print(table)
+    else:
+        show(table, console)
 
 
 def _python() -> Finding:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -12,18 +13,20 @@ import typer
 
 from genenv.cli.console import Config, Corpus, Overrides, begin, check_named, with_corpus
 from genenv.cli.progress import ConsoleReporter
+from genenv.config.run import RunConfig
 from genenv.errors import DataError, UsageError
 from genenv.files import check_writable, write_whole
 from genenv.progress import staged
 from genenv.runs.checkpoint import checkpoint_path, verify_checkpoint
 from genenv.runs.folder import RunFolder
+from genenv.runs.metrics import refusals_said
 from genenv.runs.store.store import PoolStore
 from genenv.texts import json_line
 from genenv.training import opening
 from genenv.training.resuming import for_writing
 from genenv.training.rounds import Policies
 from genenv.training.task_pool import TaskPool
-from genenv.types import Json, Proposal, Task, accepted
+from genenv.types import Json, Proposal, Rejection, Task, accepted
 
 KEPT = "nothing was written"
 """A phrase for `genenv.cli.app` about the work that is preserved if the command ends early."""
@@ -64,19 +67,41 @@ def generate(
     finally:
         if policies.backend.end is not None:
             policies.backend.end()
+    reasons = refusals_said(writing.refused)
     if not tasks:
-        advice = (
-            "warm a simulator up and train it, then name its run with --run"
-            if folder is None
-            else f"train {folder.path} for longer"
+        raise UsageError(
+            f"none of {written} generations passed the gate; refused: {reasons}; {_advice(settings, folder)}"
         )
-        raise UsageError(f"none of {written} generations passed the gate; {advice}")
     lines = "\n".join(json_line(_as_line(task)) for task in tasks)
     if out is None:
         typer.echo(lines)
     else:
         write_whole(out, lines + "\n")
-    typer.echo(f"{len(tasks)} tasks of {written} generations passed the gate", err=True)
+    refused = f"; refused: {reasons}" if reasons else ""
+    typer.echo(f"{len(tasks)} tasks of {written} generations passed the gate{refused}", err=True)
+    if len(tasks) < n:
+        typer.echo(
+            f"gave up at {len(tasks)} of {n} tasks: none passed in the last {_BARREN_ROUNDS} rounds of "
+            f"generations; {_advice(settings, folder)}",
+            err=True,
+        )
+
+
+def _advice(settings: RunConfig, folder: RunFolder | None) -> str:
+    """Return what may let more generations pass the gate."""
+    source = settings.simulator.source
+    if source == "model" and folder is None:
+        return "warm a simulator up and train it, then name its run with --run"
+    if source == "model" and folder is not None:
+        return f"train {folder.path} for longer"
+    if source == "file":
+        return f"correct or add specs in {settings.simulator.file}, or set simulator.source to another"
+    if source == "endpoint":
+        return "name another model with simulator.address, or set simulator.source to another"
+    return (
+        f"simulator.source is {source!r}, which no training improves: change the settings of [environment], "
+        "or set simulator.source to another"
+    )
 
 
 async def _written(writing: _Writing, folder: RunFolder | None, n: int) -> tuple[list[Task], int]:
@@ -106,6 +131,8 @@ class _Writing:
     pool: TaskPool
     policies: Policies
     last: int = 0
+    refused: Counter[str] = field(default_factory=Counter[str])
+    """How often the gate refused a generation, by reason."""
 
     async def load_run(self, folder: RunFolder) -> None:
         """Load the policies, statistics and task archive of a run.
@@ -134,6 +161,9 @@ class _Writing:
                 math.ceil((n - len(tasks)) / config.variations), f"writing tasks ({len(tasks)} of {n} so far)"
             )
             fresh = accepted(proposals)
+            self.refused.update(
+                one.outcome.reason.value for one in proposals if isinstance(one.outcome, Rejection)
+            )
             tasks, written = tasks + fresh, written + len(proposals)
             barren = 0 if fresh else barren + len(proposals)
         return tasks[:n], written

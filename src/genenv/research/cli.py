@@ -62,8 +62,14 @@ At = Annotated[
         "what the cheaper run of a pair spent. Repeatable.",
     ),
 ]
+_LAST = 5
 Last = Annotated[
-    int, typer.Option(min=1, help="Of how many rounds, the last ones, a metric's mean is taken.")
+    int | None,
+    typer.Option(
+        min=1,
+        help=f"With --metric: of how many rounds, the last ones, its mean is taken; {_LAST} if left out.",
+        show_default=False,
+    ),
 ]
 Out = Annotated[
     Path | None, typer.Option(help="Of runs: folder for a page with pictures, and CSV files beside it.")
@@ -74,17 +80,23 @@ def compare(
     results: ResultFiles,
     contrast: Contrasts = [],  # noqa: B006 - Typer's form
     metric: Metrics = [],  # noqa: B006 - Typer's form
-    last: Last = 5,
+    last: Last = None,
     at: At = [],  # noqa: B006 - Typer's form
     out: Out = None,
 ) -> None:
     """Put results side by side; the first is what the others are held against."""
+    of_runs = bool(contrast or metric or at) or not (last is None and out is None)
+    if missing := next((path for path in results if not path.exists()), None):
+        known = "folders of runs or sweeps" if of_runs else "results of genenv eval, or folders of runs"
+        raise UsageError(f"{missing} does not exist; name {known}")
     if any(path.is_dir() for path in results):
-        _runs(results, [pair_of(text) for text in contrast], metric, last, _amounts(at), out)
-    elif contrast or metric or at or out is not None:
-        if missing := next((path for path in results if not path.exists()), None):
-            raise UsageError(f"{missing} does not exist; name folders of runs or sweeps")
-        raise UsageError("--contrast, --metric, --at and --out are for runs: name folders of runs or sweeps")
+        if last is not None and not metric:
+            raise UsageError("--last is of the metrics that --metric names; name one, or leave --last out")
+        _runs(results, [pair_of(text) for text in contrast], metric, last or _LAST, _amounts(at), out)
+    elif of_runs:
+        raise UsageError(
+            "--contrast, --metric, --last, --at and --out are for runs: name folders of runs or sweeps"
+        )
     else:
         _evaluations(results)
 

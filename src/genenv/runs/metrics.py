@@ -11,6 +11,7 @@ import difflib
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import fmean
@@ -56,6 +57,25 @@ def held_out_rates(metrics: Mapping[int, Mapping[str, float]]) -> tuple[list[flo
         return list(taken.values()), [], None
     before, after = ([rate for n, rate in taken.items() if (n >= shift) is later] for later in (False, True))
     return before, [metrics[shift]["agent/eval_at_shift"], *after], shift
+
+
+_REJECTED = "simulator/rejected/"
+
+
+def refusals(metrics: Iterable[Mapping[str, float]]) -> Counter[str]:
+    """Return how often the gate refused a generation in some rounds, by reason."""
+    found = Counter[str]()
+    for values in metrics:
+        for name, count in values.items():
+            if name.startswith(_REJECTED) and count:
+                found[name.removeprefix(_REJECTED)] += round(count)
+    return found
+
+
+def refusals_said(counts: Mapping[str, int]) -> str:
+    """Return reasons of refusal with their counts, the most frequent first, as `12 leak, 3 syntax`."""
+    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    return ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in ordered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +170,7 @@ _METRICS = (
     Metric("simulator/decision_kl", "nats/token", "Distance of those choices from the initial simulator's."),
     Metric("simulator/response_tokens", "tokens", "Mean length of a generation."),
     *(
-        Metric(f"simulator/rejected/{reason}", "count", f"Generations rejected as `{reason}`.")
+        Metric(f"{_REJECTED}{reason}", "count", f"Generations rejected as `{reason}`.")
         for reason in RejectReason
     ),
     Metric("curriculum/p_hat_mean", "share", "Mean success rate of the batches."),

@@ -9,7 +9,14 @@ from statistics import fmean
 from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.runs.folder import RunFolder
-from genenv.runs.metrics import held_out_rates, late_p_hats, late_values, target_band
+from genenv.runs.metrics import (
+    held_out_rates,
+    late_p_hats,
+    late_values,
+    refusals,
+    refusals_said,
+    target_band,
+)
 from genenv.runs.store.records import Evaluation
 from genenv.runs.store.store import PoolStore
 from genenv.statistics import counted, wilson
@@ -17,7 +24,7 @@ from genenv.types import Origin
 
 _FEW = 0.25
 """A share of tasks with mixed outcomes below this is called few: more than three of four rollouts then carry
-no signal.
+no signal. So is a share of valid tasks: more than three of four generations were for nothing.
 """
 _MOST_CUT = 0.5
 """A share of rollouts that are cut off above this is said to be why few tasks have mixed outcomes."""
@@ -58,11 +65,13 @@ def summarise(run: Path) -> list[str]:
             time,
         ]
     valid = [values.get("simulator/valid_rate", 0.0) for values in played]
+    refused = refusals_said(refusals(played)) if played and fmean(valid) < _FEW else ""
     p_hats = late_p_hats(metrics)
     low, high = target_band(config.curriculum.alpha_last or config.curriculum.alpha)
     return [
         held_out,
-        "valid tasks of the simulator: " + (_from_to(valid) or "no round played"),
+        f"valid tasks of the simulator: {_from_to(valid) or 'no round played'}"
+        + (f" (few; the gate refused the rest: {refused})" if refused else ""),
         "mean p_hat in the last third of the rounds: "
         + (f"{fmean(p_hats):.2f} (target band {low:g} to {high:g})" if p_hats else "none"),
         _mixed(config.agent.algorithm)

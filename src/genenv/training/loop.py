@@ -26,7 +26,14 @@ from genenv.errors import DataError, GenenvError
 from genenv.progress import LiveFile, Reporter, Silent
 from genenv.runs.checkpoint import checkpoint_path, checkpoints
 from genenv.runs.folder import RunFolder, parts_reread
-from genenv.runs.metrics import Stages, check_names, evaluation_metrics, named_by_agent
+from genenv.runs.metrics import (
+    Stages,
+    check_names,
+    evaluation_metrics,
+    named_by_agent,
+    refusals,
+    refusals_said,
+)
 from genenv.runs.sinks import Sink, write_all
 from genenv.runs.store.records import Evaluation, RoundRecord
 from genenv.runs.store.store import PoolStore
@@ -207,9 +214,13 @@ class CoEvolution:
         """
         played = [metrics for number, metrics in store.metrics_by_round().items() if number > 0]
         if played and not any(metrics.get("agent/attempts", 1.0) for metrics in played):
+            reasons = refusals_said(refusals(played))
+            mend = "change the settings of [environment]"
+            if self.config.simulator.source == "model":
+                mend = "warm the simulator up (simulator.warmup.steps)"
             raise GenenvError(
                 f"no task was attempted in any of {len(played)} rounds: nothing that the simulator wrote is "
-                "a task, and no base task was taken; warm the simulator up (simulator.warmup.steps), or set "
+                f"a task (refused: {reasons or 'nothing'}), and no base task was taken; {mend}, or set "
                 "curriculum.base_share above 0"
             )
 

@@ -25,7 +25,7 @@ def alarms(run: Run) -> list[str]:
     found = [*_falls(run), *_streaks(run)]
     found += _narrowing(run)
     reward, held_out = run.series("agent/reward"), run.series("agent/eval_success")
-    later = [number for number in held_out if number in reward][-2 * _WINDOW :]
+    later = [number for number in held_out if number in reward and number >= (run.shift or 0)][-2 * _WINDOW :]
     if len(later) == 2 * _WINDOW:
         rises, falls = (_last(one, later) - _first(one, later) for one in (reward, held_out))
         if rises > _APART and falls < -_APART:
@@ -95,14 +95,13 @@ def _streaks(run: Run) -> list[str]:
     """Return sentences about conditions that hold for the last rounds without a break."""
     found: list[str] = []
     p_hats, capped = run.series("curriculum/p_hat_mean"), run.series("simulator/kl_retries")
-    last = list(p_hats.values())[-_BAND_ROUNDS:]
-    if run.band is not None and len(last) == _BAND_ROUNDS:
-        low, high = run.band
-        if not any(low <= value <= high for value in last):
-            found.append(
-                f"The mean p̂ has been outside of the target band {low:g} to {high:g} for {_BAND_ROUNDS} "
-                f"rounds or more; now it is {last[-1]:.2f}."
-            )
+    last = [(value, run.band_in(number)) for number, value in list(p_hats.items())[-_BAND_ROUNDS:]]
+    if len(last) == _BAND_ROUNDS and not any(band is None or band[0] <= p <= band[1] for p, band in last):
+        low, high = last[-1][1] or (0.0, 1.0)
+        found.append(
+            f"The mean p̂ has been outside of the target band {low:.3g} to {high:.3g} for {_BAND_ROUNDS} "
+            f"rounds or more; now it is {last[-1][0]:.2f}."
+        )
     mismatch = run.series("agent/mismatch_kl")
     if len(mismatch) >= 2 * _WINDOW:
         before, now = _first(mismatch, list(mismatch)), _last(mismatch, list(mismatch))

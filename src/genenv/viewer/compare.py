@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from math import isnan
 from pathlib import Path
@@ -14,15 +15,20 @@ import numpy as np
 
 from genenv.errors import DataError
 from genenv.runs.folder import RunFolder
-from genenv.runs.metrics import METRICS, late_values
+from genenv.runs.metrics import METRICS, held_out_rates, late_values
+from genenv.runs.store.reader import LEADING_AGENT
 from genenv.statistics import Contrast, Difference, counted, difference, mean_interval, with_holm
 from genenv.types import Json, JsonObject
 from genenv.viewer.curves import described, short
 from genenv.viewer.folders import Run, reading, state_of
-from genenv.viewer.lists import LAST_EVALUATIONS
+from genenv.viewer.lists import last_evaluations
 
 _NOT_COMPARED = frozenset({"run.name", "run.seed", "policy.threads"})
 """Settings in which runs of one configuration may differ."""
+_NOT_TASKS = frozenset({"environment.name", "environment.seats"})
+"""Settings of an environment that do not change its held-out tasks."""
+_NAMED = 5
+"""Runs that a sentence names."""
 _MOST_COLUMNS = 100
 """Points of a curve: neighboring rounds beyond share one."""
 ALONG: Mapping[str, tuple[str, str]] = {
@@ -70,25 +76,80 @@ class Group:
 
     name: str
     runs: Sequence[Run]
+    """One a seed."""
+    repeated: Sequence[Run] = ()
+    """Runs whose seed another one has that is further on; they are left out."""
 
     @property
     def seeds(self) -> Mapping[str, Run]:
-        """The run of each seed; of several with one seed, the first."""
-        found = dict[str, Run]()
-        for run in self.runs:
-            found.setdefault(run.text("run.seed"), run)
-        return found
+        """The run of each seed."""
+        return {run.text("run.seed"): run for run in self.runs}
 
 
 def groups(runs: Sequence[Run]) -> list[Group]:
-    """Return runs by configuration, in the order of their names."""
+    """Return runs by configuration, in the order of their names, one run a seed.
+
+    A branch is of another configuration than the run that it goes on from, even if no setting differs.
+    """
     found: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda one: one.name):
-        kept = {name: value for name, value in run.settings.items() if name not in _NOT_COMPARED}
+        kept: dict[str, object] = {
+            name: value for name, value in run.settings.items() if name not in _NOT_COMPARED
+        }
+        if kept and (branch := run.branch_of) is not None:
+            # branches of the seeds of a sweep belong together
+            kept["branch"] = (branch[0].rpartition("/")[0], branch[1])
         # Without settings nothing says that two runs belong together.
         found.setdefault(json.dumps(kept, sort_keys=True, default=str) if kept else run.name, []).append(run)
-    several = list(found.values())
-    return [Group(name=name, runs=runs) for name, runs in zip(_names(several), several, strict=True)]
+    several = [_by_seed(runs) for runs in found.values()]
+    names = _names([runs for runs, _ in several])
+    return [
+        Group(name=name, runs=runs, repeated=repeated)
+        for name, (runs, repeated) in zip(names, several, strict=True)
+    ]
+
+
+def _by_seed(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+    """Return the run of each seed that is furthest on, the first of equal ones, and the other runs."""
+    found = dict[str, Run]()
+    for run in runs:
+        seed = run.text("run.seed")
+        if seed not in found or run.done > found[seed].done:
+            found[seed] = run
+    kept = [run for run in runs if found[run.text("run.seed")] is run]
+    return kept, [run for run in runs if found[run.text("run.seed")] is not run]
+
+
+def limited(several: Sequence[Group], most: int) -> tuple[list[Group], list[str]]:
+    """Return groups with at most so many runs, and sentences about those that are left out.
+
+    All groups keep the same seeds, so that they can be paired. Seeds that most groups have come first.
+    """
+    notes = [
+        f"{group.name}: left out, as another run has the same settings and seed: "
+        f"{', '.join(run.name for run in group.repeated[:_NAMED])}{' ...' * (len(group.repeated) > _NAMED)}."
+        for group in several
+        if group.repeated
+    ]
+    having = Counter(seed for group in several for seed in group.seeds)
+    if having.total() <= most:
+        return list(several), notes
+    kept, count = set[str](), 0
+    for seed in sorted(having, key=lambda one: (-having[one], len(one), one)):
+        if kept and count + having[seed] > most:
+            break
+        kept, count = kept | {seed}, count + having[seed]
+    found = [
+        replace(group, runs=[group.seeds[seed] for seed in group.seeds if seed in kept]) for group in several
+    ]
+    found = [group for group in found if group.runs][:most]
+    shown = sum(len(group.runs) for group in found)
+    notes.append(
+        f"{having.total() - shown} of {having.total()} runs are left out, as at most {most} are compared at "
+        f"once: shown are {counted(len(kept), 'seed')} of {len(having)}, the same of all configurations. "
+        "Choose fewer runs to see others."
+    )
+    return found, notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +163,14 @@ class Folder:
     @property
     def held_out(self) -> tuple[float, float] | None:
         """Mean held-out success over its runs, at first and at last; None of several configurations."""
-        lines = [list(run.series(_KEY[0]).values()) for run in self.runs]
-        if self.configurations > 1 or not all(lines):
+        if self.configurations > 1:
+            return None
+        (group,) = groups(self.runs)
+        rates = [held_out_rates(run.rounds) for run in group.runs]
+        # after a shift, the tasks are others: the rates of one environment are compared
+        lines = [after for _, after, _ in rates]
+        lines = lines if all(lines) else [before for before, *_ in rates]
+        if not all(lines):
             return None
         return fmean(line[0] for line in lines), fmean(line[-1] for line in lines)
 
@@ -130,7 +197,7 @@ def folders(shown: Sequence[Run], known: Sequence[Run]) -> list[Folder]:
 
 def _names(several: Sequence[Sequence[Run]]) -> list[str]:
     """Return a name for each group of runs: the variant if that tells them apart, else the path in common."""
-    variants = [runs[0].text("variant", "preset") for runs in several]
+    variants = [_variant(runs[0]) for runs in several]
     if all(variants) and len(set(variants)) == len(variants):
         return variants
     found, above = list[str](), _above([run for runs in several for run in runs])
@@ -142,6 +209,12 @@ def _names(several: Sequence[Sequence[Run]]) -> list[str]:
         name = "/".join(shared[above:] or shared) or runs[0].name
         found.append(name if name not in found else f"{name} ({len(found) + 1})")
     return found
+
+
+def _variant(run: Run) -> str:
+    """Return the variant of a run, or its preset, with the round after which a branch begins."""
+    name, branch = run.text("variant", "preset"), run.branch_of
+    return f"{name} (branch of round {branch[1]})" if name and branch is not None else name
 
 
 def _above(runs: Sequence[Run]) -> int:
@@ -179,10 +252,13 @@ def charts(several: Sequence[Group], shown: str, along: str, *, drawn: bool = Tr
     known = {name for run in runs for name, line in run.metrics.items() if name in _KEY or any(line.values())}
     names = _KEY if shown == "key" else sorted(name for name in known if name.startswith(f"{shown}/"))
     spent, axis = ALONG[along]
+    shifts = sorted({number for run in runs if (number := run.shift) is not None})
     places = [[_spent(run, spent) for run in group.runs] for group in several] if drawn else []
     found = list[JsonObject]()
     for name in (name for name in names if name in known):
         unit, about = described(name)
+        if shifts and name.startswith("agent/eval_"):
+            about += f" From round {' or '.join(map(str, shifts))} on in another environment."
         curves: list[Json] = [
             {"name": f"{group.name} (n = {len(group.runs)})", **_line(group, name, of_runs)}
             for group, of_runs in zip(several, places, strict=False)
@@ -290,6 +366,7 @@ def _contrasts(
     if evaluated:
         try:
             scores = _held_out(shared, last)
+            notes += _other_tasks(group, base)
         except DataError as error:
             notes.append(f"{group.name} and {base.name}: {error}. Held-out tasks are not paired.")
             scores = [[[run.rounds[last][_KEY[0]]] for run in side] for side in zip(*shared, strict=True)]
@@ -321,6 +398,9 @@ def _held_out(shared: Sequence[tuple[Run, Run]], number: int) -> list[list[list[
     Raises:
         DataError: a store cannot be read, or there is no such task.
     """
+    environments = dict.fromkeys(run.environment for both in shared for run in both)
+    if len(environments) > 1:
+        raise DataError(f"these are runs of {' and '.join(name or 'none' for name in environments)}")
     found = [[_scores(run, number) for run in both] for both in shared]
     tasks = sorted(set[str].intersection(*(set(one) for both in found for one in both)))
     if not tasks:
@@ -328,17 +408,44 @@ def _held_out(shared: Sequence[tuple[Run, Run]], number: int) -> list[list[list[
     return [[[both[side][task] for task in tasks] for both in found] for side in (0, 1)]
 
 
+def _other_tasks(group: Group, base: Group) -> list[str]:
+    """Return a sentence if held-out tasks of two groups may differ though their ids are the same."""
+    one, other = (
+        {
+            name: value
+            for name, value in of.runs[0].settings.items()
+            if name.startswith("environment.") and name not in _NOT_TASKS
+        }
+        for of in (group, base)
+    )
+    differing = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+    if not differing:
+        return []
+    return [
+        f"{group.name} and {base.name} differ in {', '.join(differing)}: if held-out tasks of one id are "
+        "other tasks with that, the difference is one of tasks too."
+    ]
+
+
 _KEPT: dict[tuple[Path, int], tuple[object, Mapping[str, float]]] = {}
 """Run and round -> the state of its store, and the scores of its evaluation: each page asks for many."""
 
 
 def _scores(run: Run, number: int) -> Mapping[str, float]:
-    """Return the score of each held-out task in the evaluation of a round, the mean over its agents."""
+    """Return the score of each held-out task in the evaluation of a round.
+
+    With seats it is that of the leading agent; with a regret that of the weak one if it is trained; of other
+    agents it is the mean. So it is in `genenv compare`.
+    """
     state, key = state_of(RunFolder(run.path).pool), (run.path, number)
     known, scores = _KEPT.get(key, (None, {}))
     if known != state or not state:
-        sql = f"SELECT task_id, avg(success) FROM {LAST_EVALUATIONS} GROUP BY task_id ORDER BY min(place)"  # noqa: S608
-        scores = reading(run, lambda db: {str(row[0]): float(row[1]) for row in db.rows(sql, (number,))})
+        weak = run.weak_agent
+        whose = f"agent = ({LEADING_AGENT})" if run.has_seats else "agent = ?" if weak else "1"
+        given = (number, weak) if weak and not run.has_seats else (number,)
+        of_round = last_evaluations(whose)
+        sql = f"SELECT task_id, avg(success) FROM {of_round} GROUP BY task_id ORDER BY min(place)"  # noqa: S608
+        scores = reading(run, lambda db: {str(row[0]): float(row[1]) for row in db.rows(sql, given)})
         if len(_KEPT) >= _MOST_KEPT:
             _KEPT.clear()
         _KEPT[key] = (state, scores)

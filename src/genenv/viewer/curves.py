@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from genenv.runs.metrics import describe, held_out_rates, late_p_hats
 from genenv.runs.store.database import Database
-from genenv.types import JsonObject
+from genenv.types import Json, JsonObject
 from genenv.viewer.folders import Run
 
 _MOST_SERIES = 8
@@ -144,9 +144,12 @@ def charts(run: Run, *, drawn: bool = True) -> list[JsonObject]:
         band, cap = (run.band if kind == "band" else None), run.settings.get("simulator.kl_cap")
         limit = cap if kind == "cap" and isinstance(cap, int | float) else None
         notes = [
-            f"shaded: the target band of p̂, {band[0]:g} to {band[1]:g}" if band is not None else "",
+            "" if band is None else _band_said(run),
             f"cap of an update: {limit:g} (simulator.kl_cap)" if limit is not None else "",
             f"running means of {window} rounds" if window > 1 else "",
+            f"from round {run.shift} on in another environment (vertical line)"
+            if run.shift and kind != "stack"
+            else "",
         ]
         found.append(
             {
@@ -154,8 +157,9 @@ def charts(run: Run, *, drawn: bool = True) -> list[JsonObject]:
                 "title": title,
                 "unit": unit,
                 "kind": "stack" if kind == "stack" else "line",
-                "band": None if band is None else list(band),
+                "band": None if band is None else _band_drawn(run, rounds, band),
                 "limit": limit,
+                "shift": None if run.shift is None or kind == "stack" else run.shift - 1,
                 "opens": _OPENS.get(title, "tasks"),
                 "share": unit == "share",
                 "series": [_drawn(*one, rounds, window, kind) for one in series] if drawn else [],
@@ -164,6 +168,18 @@ def charts(run: Run, *, drawn: bool = True) -> list[JsonObject]:
             }
         )
     return found
+
+
+def _band_drawn(run: Run, rounds: Sequence[int], band: tuple[float, float]) -> Json:
+    """Return the limits of the target band, or those of each round if it moves."""
+    return [list(run.band_in(n) or band) for n in rounds] if run.has_moving_band else list(band)
+
+
+def _band_said(run: Run) -> str:
+    """Say what the target band of a chart is; of one that moves, in the first and in the last round."""
+    first, last = (f"{low:.3g} to {high:.3g}" for low, high in filter(None, (run.band_in(1), run.band)))
+    moves = f" in round 1, {last} in round {run.planned}" if run.has_moving_band else ""
+    return f"shaded: the target band of p̂, {first}{moves}"
 
 
 def _drawn(
@@ -227,12 +243,31 @@ def _series(run: Run, names: Lines) -> list[tuple[str, Mapping[int, float]]]:
                     ("others", {n: sum(lines[name].get(n, 0.0) for name in rest) for n in run.rounds})
                 )
         else:
-            found.append((label, run.series(metric)))
-            found += [(f"{label}, {name}", run.series(own)) for name, own in _of_agents(run, metric)]
+            found += _by_environment(run, label, metric)
+            for name, own in of_agents(run, metric):
+                found += _by_environment(run, f"{label}, {name}", own)
     return found
 
 
-def _of_agents(run: Run, metric: str) -> list[tuple[str, str]]:
+def _by_environment(run: Run, label: str, metric: str) -> list[tuple[str, Mapping[int, float]]]:
+    """Return the line of a metric; of held-out tasks one for each environment, as a shift changes them.
+
+    What was measured before the first round in the other environment is placed after the round before it.
+    """
+    line, shift = run.series(metric), run.shift
+    if shift is None or not metric.endswith(("/eval_success", "/eval_reward")):
+        return [(label, line)]
+    first = run.rounds[shift].get("agent/eval_at_shift") if metric == "agent/eval_success" else None
+    after = {n: value for n, value in line.items() if n >= shift}
+    if first is not None:
+        after = {shift - 1: first, **after}
+    return [
+        (label, {n: value for n, value in line.items() if n < shift}),
+        (f"{label} in the other environment", after),
+    ]
+
+
+def of_agents(run: Run, metric: str) -> list[tuple[str, str]]:
     """Return the name of each of several agents, with its own metric, if that has a line for each."""
     if metric not in _BY_AGENT:
         return []
@@ -342,7 +377,8 @@ def heats(run: Run) -> list[Heat]:
         _heat_row(run, columns, label, metric, marked=first < high and low < last, low=first, high=last)
         for label, metric, first, last in levels
     ]
-    band = f" ▸ marks the rows in the target band {low:g} to {high:g}." if run.band is not None else ""
+    of_last = f" of round {run.planned}" if run.has_moving_band else ""
+    band = f" ▸ marks the rows in the target band{of_last} {low:.3g} to {high:.3g}." if run.band else ""
     skills, _ = family(run, "tasks/share/")
     known, _ = family(run, "agent/skill/")
     learned, leveled, written, *_ = _CHARTS
@@ -411,7 +447,7 @@ def _heat_row(
     **query: object,
 ) -> HeatRow:
     line, shares, links = run.series(metric), list[float | None](), list[str]()
-    filters = urlencode(({"origin": "generated"} if of_new else {}) | query)
+    filters = urlencode(({"origin": "new"} if of_new else {}) | query)
     for column in columns:
         values = [line[number] for number in column if number in line]
         shares.append(min(1.0, max(0.0, sum(values) / len(values))) if values else None)
@@ -458,13 +494,13 @@ def rewards(db: Database, round_: int | None) -> Rewards | None:
 def numbers(run: Run) -> dict[str, str]:
     """Return the headline numbers of a run as text by label; those that were not measured are left out."""
     late = late_p_hats(run.rounds)
-    of_agents = [
+    by_agent = [
         f"{name} {change}"
-        for name, metric in _of_agents(run, "agent/eval_success")
+        for name, metric in of_agents(run, "agent/eval_success")
         if (change := _change(list(run.series(metric).values())))
     ]
     found = {
-        "held-out success": "; ".join(of_agents) or _held_out_change(run),
+        "held-out success": "; ".join(by_agent) or _held_out_change(run),
         "valid rate": _change(list(run.series("simulator/valid_rate").values())),
         "late mean p̂": f"{fmean(late):.2f}" if late else "",
         "success in training": "" if late else _change(list(run.series("agent/success_rate").values())),
@@ -502,7 +538,8 @@ def described(metric: str) -> tuple[str, str]:
 
 def spark(run: Run) -> Markup:
     """Return a small picture of held-out success, or else of the mean success rate of tasks, as SVG."""
-    values = run.series("agent/eval_success")
+    lines = [line for _, line in _by_environment(run, "", "agent/eval_success")]
+    values = lines[-1] if len(lines[-1]) > 1 else lines[0]
     label = "held-out success"
     if len(values) < 2:
         values, label = run.series("curriculum/p_hat_mean"), "mean p̂"

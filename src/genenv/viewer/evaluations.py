@@ -7,7 +7,7 @@ import math
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -15,10 +15,11 @@ from typing import Any, cast
 from starlette.requests import Request
 from starlette.responses import Response
 
-from genenv.errors import DataError
+from genenv.errors import DataError, GenenvError
 from genenv.evaluation.compare import Comparison, compare, paired
 from genenv.evaluation.results import FAILED, SUMMARY, figures_of, read_summary, records_beside
 from genenv.statistics import Figure
+from genenv.viewer import whole
 from genenv.viewer.folders import NotFound, folders_below, is_kind, written
 
 _MOST_BYTES = 256 << 20
@@ -253,7 +254,7 @@ class EvaluationPages:
             if pair.fits(kind)
             and (not text or text in f"{pair.id} {(pair.other or pair.one).explanation}".casefold())
         ]
-        start = int(query.get("from", "0")) if query.get("from", "0").isdecimal() else 0
+        start = max(0, whole(query, "from") or 0)
         return self._show(
             "evaluation.html",
             request,
@@ -288,8 +289,21 @@ class EvaluationPages:
 
 
 def _compared(one: Result, other: Result) -> Comparison | None:
-    """Return the figures of two evaluations; None if they are of two benchmarks."""
-    return compare([one.path, other.path], gains=False) if _fits(one, other) else None
+    """Return the figures of two evaluations, with names for paths; None if they are of two benchmarks."""
+    if not _fits(one, other):
+        return None
+    try:
+        found = compare([one.path, other.path], gains=False)
+    except GenenvError as error:
+        raise type(error)(_named(str(error), one, other)) from error
+    return replace(found, warnings=tuple(_named(warning, one, other) for warning in found.warnings))
+
+
+def _named(text: str, *results: Result) -> str:
+    """Return a text with the names of evaluations in place of their paths on this machine."""
+    for result in results:
+        text = text.replace(str(result.path), result.name).replace(f"{result.path.parent}/", "")
+    return text
 
 
 def _fits(one: Result, other: Result) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import stat
 import sys
@@ -36,6 +37,8 @@ _MOST_FILES = 512
 """Files of metrics that are kept in memory."""
 _MOST_ROUNDS, _LARGEST = 10**9, 1e100
 """Numbers of rounds, and metrics, beyond are damage."""
+_BRANCH = re.compile(r"# goes on from (.+)@([0-9]{1,9}): ")
+"""The first line of a branch's settings (`genenv.training.branching`)."""
 _LOCK, _LAST = ".lock", 5
 """The lock of a run. Rounds whose mean time says how long the next ones take."""
 LIMIT_S = 2.0
@@ -88,6 +91,34 @@ class Run:
         """The names of the agents that its settings name."""
         prefix = "agents."
         return [name.removeprefix(prefix) for name in self.settings if name.startswith(prefix)]
+
+    @property
+    def branch_of(self) -> tuple[str, int] | None:
+        """The run that it goes on from, as its settings say, and the last round that both share."""
+        found = _BRANCH.match(_first_line(RunFolder(self.path).config))
+        return None if found is None else (found[1], int(found[2]))
+
+    @property
+    def shift(self) -> int | None:
+        """The first round in another environment; None if there is none yet."""
+        return min(self.series("agent/eval_at_shift"), default=None)
+
+    @property
+    def has_seats(self) -> bool:
+        """Whether agents play seats of one episode; then the leading one's success is that of the run."""
+        return bool(self.settings.get("environment.seats"))
+
+    @property
+    def weak_agent(self) -> str:
+        """The agent whose held-out success is that of a run with a regret: the weak one, if it is trained.
+
+        "" if there is no regret, or no such agent. It is then that of all agents.
+        """
+        named = cast(object, self.settings.get("curriculum.regret_agents"))
+        if self.text("curriculum.agents_reward") != "regret" or not isinstance(named, list | tuple):
+            return ""
+        weak = str(cast("list[object]", named)[-1]) if named else ""
+        return weak if self._of_agent(weak).get("train", True) and weak in self._named else ""
 
     def advantage_of(self, agent: str) -> str:
         """Return the setting `advantage` of an agent; "" where the rewards in the store do not determine it.
@@ -162,11 +193,32 @@ class Run:
 
     @property
     def band(self) -> tuple[float, float] | None:
-        """The range in which the mean success rate of a round should be; None if the reward is no mean."""
-        if self.text("curriculum.agents_reward") not in ("", "mean"):
+        """The target band of the last planned round; None if there is none."""
+        return self.band_in(self.planned or 1)
+
+    @property
+    def has_moving_band(self) -> bool:
+        """Whether the target band is another one in each round."""
+        return self.band is not None and self.band != self.band_in(1)
+
+    def band_in(self, number: int) -> tuple[float, float] | None:
+        """Return the range in which the mean success rate of a round should be; None if there is none.
+
+        Alpha moves linearly from `curriculum.alpha`, in round 1, to `curriculum.alpha_last`. There is none if
+        the reward is no mean of success rates.
+        """
+        first, last, rounds = (
+            float(value) if isinstance(value, int | float) else 0.0
+            for value in map(self.settings.get, ("curriculum.alpha", "curriculum.alpha_last", "run.rounds"))
+        )
+        if (
+            self.text("curriculum.agents_reward") not in ("", "mean")
+            or "curriculum.alpha" not in self.settings
+        ):
             return None
-        alpha = self.settings.get("curriculum.alpha")
-        return target_band(alpha) if isinstance(alpha, int | float) and 0 <= alpha <= 1 else None
+        way = min(1.0, max(0.0, (number - 1) / (rounds - 1))) if last and rounds > 1 else 0.0
+        alpha = first + way * (last - first)
+        return target_band(alpha) if 0 <= alpha <= 1 else None
 
     def within(self, first: int | None, last: int | None) -> Run:
         """Return the run with the metrics of a range of rounds alone; None leaves an end open."""
@@ -209,6 +261,8 @@ class Runs:
         root = root.resolve()
         self._only = root.name if _is_run(root) else None
         self.root = root if self._only is None else root.parent
+        self.served = root
+        """The folder that was named: of all runs, or of the only one."""
 
     def all(self, below: str = "") -> list[Run]:
         """Return all runs, those written last first; or those in a folder, by its name with a slash."""
@@ -330,6 +384,21 @@ def _settings(path: Path, *_: int) -> dict[str, object]:
         else:
             found[section] = table
     return found
+
+
+def _first_line(file: Path) -> str:
+    """Return the first line of a file, at most 4 KiB; "" if it is a link or cannot be read."""
+    with suppress(OSError):
+        at = file.lstat()
+        if stat.S_ISREG(at.st_mode):
+            return _first_line_of(file, at.st_ino, at.st_size, at.st_mtime_ns)
+    return ""
+
+
+@lru_cache(maxsize=4096)
+def _first_line_of(file: Path, *_: int) -> str:
+    with file.open("rb") as lines:
+        return lines.readline(4096).decode(errors="replace")
 
 
 _LINES: dict[Path, tuple[tuple[int, bytes, int], Rounds]] = {}

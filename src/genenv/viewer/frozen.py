@@ -32,6 +32,7 @@ from genenv.runs.store.store import PoolStore
 from genenv.statistics import wilson
 from genenv.types import Json, JsonObject, Origin
 from genenv.viewer.folders import Runs
+from genenv.viewer.lists import rollouts_that_count
 from genenv.viewer.pages import Pages, environment
 from genenv.viewer.tasks import conversation, readable
 
@@ -59,9 +60,7 @@ _LOST = {
 _NUMBERS: Mapping[str, Callable[[RoundOverview], object]] = {
     "round": lambda found: found.number,
     "held-out": lambda found: _rate(_held_out(found)),
-    "95% interval": lambda found: (
-        _NONE if found.held_out is None else "{:.2f} to {:.2f}".format(*wilson(*found.held_out))
-    ),
+    "95% interval": lambda found: _interval(found),
     "training success": lambda found: _rate(found.metrics.get("agent/success_rate")),
     "mean p̂": lambda found: _rate(found.metrics.get("curriculum/p_hat_mean")),
     "valid": lambda found: _rate(found.valid_rate),
@@ -127,7 +126,7 @@ def _examples(db: Database, rounds: Sequence[int], origin: Origin) -> tuple[list
 
     Variations of one context look similar, so the first of every context come first.
     """
-    graded = "task_id = tasks.id AND stop_reason NOT IN ('error', 'timeout')"
+    graded = f"task_id = tasks.id AND {rollouts_that_count(db)}"
     sql = f"""SELECT id, messages, round, (SELECT count(*) FROM traces WHERE {graded}) AS tried,
                     (SELECT sum(success) FROM traces WHERE {graded}) AS solved
              FROM tasks JOIN (
@@ -234,8 +233,7 @@ class _Frozen:
         body = re.search(r'<main id="main">(.*)</main>', whole, re.DOTALL)
         found = body[1] if body else ""
         found = re.sub(r"<form\b.*?</form>", "", found, flags=re.DOTALL)
-        found = re.sub(r'\shx-[\w:-]+(?:="[^"]*")?', "", found)
-        found = re.sub(r'\sdata-tasks="[^"]*"', ' data-tasks="#"', found)
+        found = re.sub(r"<[a-zA-Z][^<>]*>", _for_file, found)
         found = re.sub(r"<a\b([^>]*)>(.*?)</a>", self._link, found, flags=re.DOTALL)
         if page:
             found = re.sub(
@@ -327,6 +325,18 @@ def line_chart(
     }
 
 
+def _for_file(tag: re.Match[str]) -> str:
+    """Return a tag without the attributes that ask a server, or say what a click opens there.
+
+    Attributes are read with their values, and texts between tags stay, so words of a model are never taken.
+    """
+    return re.sub(r'\s+([^\s="<>/]+)(?:="[^"]*")?', _but_of_server, tag[0])
+
+
+def _but_of_server(attribute: re.Match[str]) -> str:
+    return "" if attribute[1].startswith("hx-") or attribute[1] == "data-tasks" else attribute[0]
+
+
 def _static(name: str) -> Markup:
     return Markup((_STATIC / name).read_text(encoding="utf-8"))  # noqa: S704 - a file of genenv
 
@@ -342,9 +352,17 @@ def _text(answer: Response) -> str:
 
 
 def _held_out(found: RoundOverview) -> float | None:
-    if found.held_out is not None:
-        return found.held_out[0] / found.held_out[1]
-    return found.metrics.get("agent/eval_success")
+    """Return held-out success as the curve has it; of a store without that metric, from its evaluations."""
+    rate = None if found.held_out is None else found.held_out[0] / found.held_out[1]
+    return found.metrics.get("agent/eval_success", rate)
+
+
+def _interval(found: RoundOverview) -> str:
+    """Return Wilson's interval of held-out success over its tasks, however many agents had them."""
+    rate = _held_out(found)
+    if found.held_out is None or rate is None:
+        return _NONE
+    return "{:.2f} to {:.2f}".format(*wilson(rate * found.held_out[1], found.held_out[1]))
 
 
 def _rate(value: float | None) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sqlite3
 import threading
 import time
@@ -20,6 +21,7 @@ from sqlite3 import Row
 from genenv.errors import DataError
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.database import Database
+from genenv.runs.store.reader import LEADING_AGENT, leading_seat
 from genenv.viewer.folders import NotFound, Run, reading, state_of
 
 PAGE = 50
@@ -34,22 +36,41 @@ SORTS = {
 CHANGES = {"unlearned": "last < (held > 0)", "learned": "last > first"}
 """Change of a held-out task -> its condition: solved before and not now, or now and not at first."""
 
+NEW = "new"
+"""An origin: tasks that were generated in the round of the list, without those that came back in it."""
 VERDICT = "stop_reason NOT IN ('error', 'timeout')"
-"""The condition that a rollout counts."""
-LAST_EVALUATIONS = """(SELECT task_id, agent, success, max(position) AS place FROM evaluations
-    WHERE round = ? GROUP BY task_id, agent)"""
-"""The evaluations of a round: for each task the last one of each agent."""
+"""The condition that a rollout has a verdict."""
 
 
-def _rates(more: str = "") -> tuple[str, str]:
+def rollouts_that_count(db: Database) -> str:
+    """Return the condition that a rollout counts: with seats, if it is one of the leading seat."""
+    seat = leading_seat(db)
+    if not seat:
+        return VERDICT
+    end = f"/{seat}@"  # before 16 digits, as `seat_of` reads it
+    return f"{VERDICT} AND substr(traces.id, {-16 - len(end)}, {len(end)}) = '{end}'"
+
+
+def evaluations_that_count(db: Database) -> str:
+    """Return the condition that an evaluation counts: with seats, if it is one of the leading agent."""
+    return f"evaluations.agent = ({LEADING_AGENT})" if leading_seat(db) else "1"
+
+
+def last_evaluations(where: str) -> str:
+    """Return the evaluations of a round that fit a condition: for each task the last one of each agent."""
+    return f"""(SELECT task_id, agent, success, max(position) AS place FROM evaluations
+        WHERE round = ? AND {where} GROUP BY task_id, agent)"""  # noqa: S608 - constants
+
+
+def _rates(db: Database, more: str = "") -> tuple[str, str]:
     """Return how often a row of `tasks` was tried, and how often it was solved, as SQL."""
-    where = f"FROM traces WHERE task_id = tasks.id AND {VERDICT}{more}"
+    where = f"FROM traces WHERE task_id = tasks.id AND {rollouts_that_count(db)}{more}"
     return f"(SELECT count(*) {where})", f"(SELECT sum(success) {where})"
 
 
 ASKED = "CASE WHEN json_valid(messages) THEN substr(json_extract(messages, '$[#-1].content'), 1, 400) END"
 """What a row of `tasks` asks, as SQL: the beginning of its last message."""
-_FORMAT = 1
+_FORMAT = 2
 """Part of the file's name; another number after each change of its tables."""
 _TABLES = """
     CREATE TABLE upto (run TEXT, round INTEGER, committed_at TEXT, base INTEGER);
@@ -237,12 +258,12 @@ _TASKS = f"""SELECT n, round, origin, seed_id, substr(
     FROM tasks WHERE round"""  # noqa: S608 - constants
 _SKILLS = """SELECT value, n FROM tasks, json_each(CASE WHEN json_valid(skills) THEN skills ELSE '[]' END)
              WHERE round"""
-_RATES_OF = f"""SELECT one.round, tasks.n, count(*), sum(success) FROM
-        (SELECT round, task_id, success FROM traces WHERE round = ? AND {VERDICT}) AS one
-    JOIN tasks ON tasks.id = task_id GROUP BY task_id"""  # noqa: S608 - constants
-_EVALUATIONS = """SELECT tasks.n, success FROM evaluations JOIN tasks ON tasks.id = task_id
-    WHERE evaluations.round = ? AND agent = (SELECT agent FROM evaluations ORDER BY round, position LIMIT 1)
-    ORDER BY position"""
+_RATES_OF = """SELECT one.round, tasks.n, count(*), sum(success) FROM
+        (SELECT round, task_id, success FROM traces WHERE round = ? AND {}) AS one
+    JOIN tasks ON tasks.id = task_id GROUP BY task_id"""
+"""The condition that a rollout counts is filled in."""
+_EVALUATIONS = f"""SELECT tasks.n, success FROM evaluations JOIN tasks ON tasks.id = task_id
+    WHERE evaluations.round = ? AND agent = ({LEADING_AGENT}) ORDER BY position"""  # noqa: S608 - a constant
 """Of the first agent alone: outcomes of one agent are compared from round to round."""
 _REFUSED = f"""SELECT generations.n, reason, contexts.round,
             substr(generations.id || char(10) || generations.text || char(10) || explanation, 1, {_LONGEST})
@@ -264,12 +285,12 @@ def _chunk(db: Database, upto: _Upto | None) -> _Chunk:
     found.skills = db.rows(f"{_SKILLS} IS NULL AND n > ?", (found.upto[3],))
     base = found.tasks[-1][0] if found.tasks else found.upto[3]
     found.upto = (*found.upto[:3], base)
-    until = time.monotonic() + _CHUNK_S
+    until, rates = time.monotonic() + _CHUNK_S, _RATES_OF.format(rollouts_that_count(db))
     later = "SELECT number, committed_at FROM rounds WHERE number > ? ORDER BY number LIMIT 500"
     for number, committed_at in db.rows(later, (found.upto[1],)):
         found.tasks += db.rows(f"{_TASKS} = ? ORDER BY n", (number,))
         found.skills += db.rows(f"{_SKILLS} = ?", (number,))
-        found.rates += db.rows(_RATES_OF, (number,))
+        found.rates += db.rows(rates, (number,))
         found.evaluations += db.rows(_EVALUATIONS, (number,))
         found.refused += db.rows(_REFUSED, (number,))
         found.upto = (run, number, committed_at, base)
@@ -314,6 +335,7 @@ class Wanted:
     round: int | None = None
     """Tasks that were written or rolled out in it; their rates are then those of this round."""
     origin: str = ""
+    """One of the store, or `NEW`."""
     skill: str = ""
     change: str = ""
     """A key of `CHANGES`."""
@@ -348,10 +370,17 @@ def tasks(db: Database, wanted: Wanted) -> tuple[list[Row], str]:
         db: the store, with the side file as `side` if `wanted.indexed`.
         wanted: which tasks.
     """
+    origin = "generated" if wanted.origin == NEW else wanted.origin
     column, direction = SORTS.get(wanted.sort, SORTS["new"])
     values: dict[str, str | int | float | None] = {
-        **{name: getattr(wanted, name) for name in ("round", "origin", "skill", "low", "high")},
-        **{"text": phrase(wanted.text), "most": PAGE + 1, "marked": json.dumps(wanted.marked), "few": _FEW},
+        **{name: getattr(wanted, name) for name in ("round", "skill", "low", "high")},
+        **{
+            "origin": origin,
+            "text": phrase(wanted.text),
+            "most": PAGE + 1,
+            "marked": json.dumps(wanted.marked),
+            "few": _FEW,
+        },
     }
     if wanted.skill and wanted.indexed:
         few = f"SELECT count(*) FROM (SELECT 1 FROM side.skills WHERE skill = ? LIMIT {_FEW})"  # noqa: S608
@@ -374,18 +403,20 @@ def tasks(db: Database, wanted: Wanted) -> tuple[list[Row], str]:
     if wanted.after:
         sign, key = ">" if direction == "ASC" else "<", wanted.after.split(",")
         try:
-            values |= {"n": int(key[0]), "key": float(key[-1])}
+            values |= {"n": row_number(key[0]), "key": float(key[-1])}
         except ValueError:
-            raise NotFound("the address of this page is not whole") from None
+            values["n"] = None
+        if values["n"] is None:
+            raise NotFound("the address of this page is not whole")
         where.append(f"({rate}, {n}) {sign} (:key, :n)" if column == "rate" else f"{n} {sign} :n")
     order = f"{n} {direction}" if column == "n" else f"{column} {direction}, {n} {direction}"
     per_round = "" if wanted.round is None else " AND traces.round = :round"
-    tried, solved = ("page.tried", "page.solved") if wanted.indexed else _rates(per_round)
+    tried, solved = ("page.tried", "page.solved") if wanted.indexed else _rates(db, per_round)
+    of_task = f"FROM evaluations WHERE task_id = tasks.id AND {evaluations_that_count(db)}"
     sql = f"""
         SELECT tasks.n, tasks.id, tasks.round, tasks.origin, tasks.skills, {ASKED} AS asked, page.rate,
                {tried} AS tried, {solved} AS solved,
-               (SELECT count(*) FROM evaluations WHERE task_id = tasks.id) AS evaluated,
-               (SELECT sum(success) FROM evaluations WHERE task_id = tasks.id) AS held
+               (SELECT count(*) {of_task}) AS evaluated, (SELECT sum(success) {of_task}) AS held
         FROM ({found} WHERE {" AND ".join(where or ["1"])} ORDER BY {order} LIMIT :most) AS page
              JOIN tasks ON tasks.n = page.n
         ORDER BY page.{column} {direction}, page.n {direction}"""  # noqa: S608 - constants
@@ -429,6 +460,8 @@ def _indexed(wanted: Wanted) -> tuple[str, str, str, list[str]]:
         where.append("EXISTS (SELECT 1 FROM side.skills WHERE skill = :skill AND n = one.n)")
     if wanted.origin:
         where.append("one.origin = :origin")
+    if wanted.origin == NEW and wanted.round is not None:
+        where.append("one.round = :round")
     if wanted.change in CHANGES:
         where.append(f"one.evaluated > 0 AND {CHANGES[wanted.change]}")
     if wanted.round is None and (wanted.change in CHANGES or wanted.origin == "held_out"):
@@ -460,9 +493,14 @@ def page(rows: list[Row], column: str) -> tuple[list[Row], str]:
     return shown, f"{shown[-1]['n']}" + (f",{shown[-1]['rate']!r}" if column == "rate" else "")
 
 
+def row_number(text: str) -> int | None:
+    """Return the number of a row in the address of a page; None if it is none that SQLite can have."""
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else None
+
+
 def relatives(db: Database, where: str, *values: str | int | None) -> list[Row]:
     """Return short rows of the tasks of a store that fit a condition, with `tried` and `solved`."""
-    tried, solved = _rates()
+    tried, solved = _rates(db)
     return db.rows(
         f"""SELECT n, id, tasks.round, origin, tasks.context_id, p_hat, {ASKED} AS asked, {tried} AS tried,
                    {solved} AS solved

@@ -76,7 +76,8 @@ TERMS = {
     "the last.",
     "late mean p̂": "mean p̂ of the batches, averaged over the last third of the rounds. Near alpha (0.5) the "
     "tasks are at the agent's level.",
-    "target band": "the mean p̂ that a round should have: at most 0.15 from curriculum.alpha.",
+    "target band": "the mean p̂ that a round should have: at most 0.15 from curriculum.alpha, which "
+    "moves to curriculum.alpha_last if that is set.",
     "mixed outcomes": "a task that some of its rollouts solve and some do not. Only such tasks give a "
     "group-relative advantage, so only they change the agent.",
     "learned, unlearned": "of held-out tasks. Learned: not solved in the first evaluation, solved in the "
@@ -224,7 +225,7 @@ class Pages:
         found = self._chosen(request)
         if len(found) < 2:
             return self.runs(request, "Mark two or more runs, or a folder of runs, to compare them.")
-        groups, shown, along = self._compared(request)
+        groups, shown, along, left = self._compared(request)
         wanted = request.query_params.get("base", "")
         base = next((group for group in groups if group.name == wanted), groups[0])
         contrasts, notes = compare.paired(groups, base)
@@ -243,7 +244,7 @@ class Pages:
             elsewhere=compared([run.name for run in runs]).replace("/compare", "/", 1),
             charts=compare.charts(groups, shown, along, drawn=False),
             contrasts=contrasts,
-            notes=notes,
+            notes=[*left, *notes],
             differing=compare.differing(groups),
             costs=compare.costs(groups),
             live=any(run.state == "running" for run in runs),
@@ -253,18 +254,23 @@ class Pages:
 
     def compared(self, request: Request) -> Response:
         """Return the charts of a comparison as data."""
-        return JSONResponse({"charts": compare.charts(*self._compared(request))})
+        return JSONResponse({"charts": compare.charts(*self._compared(request)[:3])})
 
-    def _compared(self, request: Request) -> tuple[list[compare.Group], str, str]:
-        """Return the chosen runs by configuration, the metrics that are shown, and what they run along."""
+    def _compared(self, request: Request) -> tuple[list[compare.Group], str, str, list[str]]:
+        """Return the chosen runs by configuration, the metrics that are shown, and what they run along.
+
+        Last come sentences about runs that are left out.
+        """
         query, found = request.query_params, self._chosen(request)
         if not found:
             raise BadAddress("no run is chosen: go back to the runs, and mark two or more")
         shown, along = query.get("show", "key"), query.get("along", "rounds")
+        groups, notes = compare.limited(compare.groups(found), _MOST_RUNS)
         return (
-            compare.groups(found),
+            groups,
             shown if shown in compare.SHOWN else "key",
             along if along in compare.ALONG else "rounds",
+            notes,
         )
 
     def _chosen(self, request: Request) -> list[Run]:
@@ -274,7 +280,7 @@ class Pages:
             NotFound: there is no such run or folder.
         """
         found = dict[str, Run]()
-        for name in request.query_params.getlist("run")[:_MOST_RUNS]:
+        for name in dict.fromkeys(request.query_params.getlist("run")):
             try:
                 several = [self._runs.find(name)]
             except NotFound:
@@ -282,7 +288,7 @@ class Pages:
                 if not several:
                     raise
             found |= {run.name: run for run in several}
-        return list(found.values())[:_MOST_RUNS]
+        return list(found.values())
 
     def run(self, request: Request) -> Response:
         """Show the curves and the last metrics of a run, all rounds or a range."""
@@ -384,7 +390,7 @@ class Viewer(HttpServer):
         """The pages of tasks; `data.replay` may be set."""
         self.marks = self.data.marks.file
         """The reader's file of marks."""
-        roots = [found.root, *([] if evaluations is None else [evaluations])]
+        roots = [found.served, *([] if evaluations is None else [evaluations])]
         self._evaluations = EvaluationPages(self._pages.page, Evaluations(roots))
         self._chat = None if chat is None else chat(found, self._pages.page)
         self._pages.chat = chat is not None

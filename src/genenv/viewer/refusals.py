@@ -12,7 +12,7 @@ from markupsafe import Markup
 from genenv.runs.store.database import Database
 from genenv.viewer.curves import family, picture, plain
 from genenv.viewer.folders import NotFound, Run
-from genenv.viewer.lists import ASKED, PAGE, page, phrase
+from genenv.viewer.lists import ASKED, PAGE, page, phrase, row_number
 
 REASONS = {
     "unfinished": "the generation reached the token limit before the spec ended.",
@@ -130,7 +130,7 @@ def repeated(db: Database, wanted: Wanted) -> list[Row]:
 
 def _newest(wanted: Wanted, most: int) -> tuple[str, dict[str, str | int | None]]:
     """Return a query of the numbers of the newest refusals that fit, and its values."""
-    if wanted.after and not wanted.after.isdecimal():
+    if wanted.after and row_number(wanted.after) is None:
         raise NotFound("the address of this page is not whole")
     if wanted.indexed:
         n, of, in_round = "one.n", "side.refused AS one", "one.round = :round"
@@ -154,7 +154,7 @@ def _newest(wanted: Wanted, most: int) -> tuple[str, dict[str, str | int | None]
         "reason": wanted.reason,
         "round": wanted.round,
         "same": wanted.same,
-        "after": int(wanted.after or 0),
+        "after": row_number(wanted.after) or 0,
         "most": PAGE + 1,
     }
     return sql, values

@@ -13,7 +13,7 @@ from statistics import fmean, median, stdev
 
 from genenv.runs.store.database import Database
 from genenv.statistics import counted
-from genenv.viewer.curves import described, short
+from genenv.viewer.curves import described, of_agents, short
 from genenv.viewer.folders import Run
 from genenv.viewer.kinds import (
     Grouping,
@@ -28,7 +28,7 @@ from genenv.viewer.kinds import (
     summed,
     why,
 )
-from genenv.viewer.lists import ASKED, LAST_EVALUATIONS, VERDICT
+from genenv.viewer.lists import ASKED, evaluations_that_count, last_evaluations, rollouts_that_count
 from genenv.viewer.tasks import strings
 
 _MOST_TASKS = 20_000
@@ -322,17 +322,17 @@ _OF_ROUND = """SELECT tasks.id, one.origin, one.round, tasks.skills, rates.tried
     FROM side.rates AS rates CROSS JOIN side.tasks AS one ON one.n = rates.n
          CROSS JOIN main.tasks AS tasks ON tasks.n = rates.n
     WHERE rates.round = ? ORDER BY rates.n LIMIT ?"""
-_PLAYED = f"""
+_PLAYED = """
     SELECT tasks.id, tasks.origin, tasks.round, tasks.skills, count(*) AS tried, sum(success) AS solved
     FROM traces JOIN tasks ON tasks.id = task_id
-    WHERE traces.round = ? AND {VERDICT} GROUP BY tasks.n ORDER BY tasks.n LIMIT ?"""  # noqa: S608 - a constant
+    WHERE traces.round = ? AND {} GROUP BY tasks.n ORDER BY tasks.n LIMIT ?"""
 _FEW = 5000
 """So many rollouts of two rounds are read from the store itself, without its side file."""
-_EVALUATED = f"""SELECT task_id, count(*), sum(success), skills
-    FROM {LAST_EVALUATIONS} CROSS JOIN tasks ON tasks.id = task_id
-    GROUP BY task_id ORDER BY min(place) LIMIT ?"""  # noqa: S608 - a constant
+_EVALUATED = """SELECT task_id, count(*), sum(success), skills
+    FROM {} CROSS JOIN tasks ON tasks.id = task_id
+    GROUP BY task_id ORDER BY min(place) LIMIT ?"""
 _REPLIES = """SELECT task_id, substr(json_extract(replies, '$[#-1]'), 1, 400) FROM evaluations
-    WHERE round = ? AND task_id IN (SELECT value FROM json_each(?)) AND json_valid(replies)"""
+    WHERE round = ? AND task_id IN (SELECT value FROM json_each(?)) AND json_valid(replies) AND {}"""
 _TEXTS = f"SELECT id, {ASKED} AS asked FROM tasks WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
 
 
@@ -345,7 +345,7 @@ def is_small(db: Database, numbers: tuple[int, int]) -> bool:
 def compared(
     db: Database, numbers: tuple[int, int], by: str, kind: str = "", *, indexed: bool = True
 ) -> Compared:
-    """Return what is compared in the rollouts of two rounds.
+    """Return what is compared in the rollouts of two rounds: with seats, in those of the leading one.
 
     Args:
         db: the store, with the side file as `side` if `indexed`.
@@ -354,7 +354,7 @@ def compared(
         kind: the kind whose tasks are listed.
         indexed: whether the side file is read, which is faster in a large store.
     """
-    sql = _OF_ROUND if indexed else _PLAYED
+    sql = _OF_ROUND if indexed else _PLAYED.format(rollouts_that_count(db))
     sides = [[_played(row, number) for row in db.rows(sql, (number, _MOST_TASKS + 1))] for number in numbers]
     before, after = (side[:_MOST_TASKS] for side in sides)
     is_cut = any(len(side) > _MOST_TASKS for side in sides)
@@ -378,12 +378,14 @@ def _skills(stored: str | bytes | None) -> tuple[str, ...]:
 
 def evaluated(db: Database, numbers: tuple[int, int]) -> Compared:
     """Return what is compared in two evaluations: the held-out tasks that both have."""
+    whose = evaluations_that_count(db)
+    sql = _EVALUATED.format(last_evaluations(whose))
     one, other = (
         {
             str(id_): Played(
                 id=str(id_), origin="held_out", skills=_skills(skills), tried=tried, solved=solved
             )
-            for id_, tried, solved, skills in db.rows(_EVALUATED, (number, _MOST_TASKS))
+            for id_, tried, solved, skills in db.rows(sql, (number, _MOST_TASKS))
         }
         for number in numbers
     )
@@ -391,7 +393,8 @@ def evaluated(db: Database, numbers: tuple[int, int]) -> Compared:
     before, after = ([side[id_] for id_ in shared] for side in (one, other))
     found = _with_texts(db, Compared(numbers=numbers, before=before, after=after, by="skill"))
     shown = json.dumps([one.id for one in (*found.lost[:SHOWN], *found.won[:SHOWN])])
-    first, last = ({str(id_): reply for id_, reply in db.rows(_REPLIES, (one, shown))} for one in numbers)
+    sql = _REPLIES.format(whose)
+    first, last = ({str(id_): reply for id_, reply in db.rows(sql, (one, shown))} for one in numbers)
     return replace(
         found,
         replies={id_: (str(first.get(id_) or ""), str(reply or "")) for id_, reply in last.items()},
@@ -409,11 +412,13 @@ def _with_texts(db: Database, found: Compared) -> Compared:
 def evaluations_of(run: Run, before: int, number: int) -> tuple[int, int] | None:
     """Return the rounds of the last evaluations up to two rounds, and of that before if both are one.
 
-    None if there are no two evaluations.
+    None if there are no two evaluations of the same tasks: a shift of the environment changes them.
     """
-    taken = sorted(run.series("agent/eval_success"))
+    taken, shift = sorted(run.series("agent/eval_success")), run.shift
     later = [one for one in taken if one <= number]
-    earlier = [one for one in later[:-1] if one <= before] or later[:-1]
+    if shift is not None and later and later[-1] >= shift:
+        later = [one for one in later if one >= shift]
+    earlier = [one for one in later[:-1] if one <= before] or later[:-1][:1]
     return (earlier[-1], later[-1]) if earlier else None
 
 
@@ -472,7 +477,7 @@ def _spelled(run: Run, names: Sequence[str]) -> list[str]:
     found = list[str]()
     for name in names:
         family = (one for one, line in run.metrics.items() if one.startswith(name) and any(line.values()))
-        found += sorted(family) if name.endswith("/") else [name]
+        found += sorted(family) if name.endswith("/") else [name, *(own for _, own in of_agents(run, name))]
     return found
 
 
@@ -484,6 +489,11 @@ def _measured(run: Run, name: str, before: int, number: int) -> Measured:
     return Measured(
         name=name, unit=unit, about=about, before=line.get(before), after=line.get(number), usual=usual
     )
+
+
+def _is_between(shift: int | None, before: int, number: int) -> bool:
+    """Whether two evaluations are of the tasks of two environments."""
+    return shift is not None and before < shift <= number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -506,6 +516,7 @@ def falls(run: Run) -> dict[str, list[Fall]]:
         sizes = [
             Fall(before=one, number=other, size=before - after)
             for (one, before), (other, after) in pairwise(line)
+            if metric == "agent/success_rate" or not _is_between(run.shift, one, other)
         ]
         sizes.sort(key=lambda fall: (-fall.size, fall.number))
         if kept := [fall for fall in sizes[:_FALLS] if fall.size >= _LEAST]:

@@ -21,7 +21,7 @@ from genenv.runs.store.codec import from_text
 from genenv.runs.store.database import Database
 from genenv.types import Json, seat_of
 from genenv.viewer.folders import NotFound
-from genenv.viewer.lists import VERDICT, of_seed, relatives
+from genenv.viewer.lists import VERDICT, of_seed, relatives, rollouts_that_count
 
 _MOST_TRACES, _MOST_FAMILY = 64, 30
 """Rollouts, and relatives, that the page of a task shows."""
@@ -187,11 +187,14 @@ def task_page(db: Database, id_: str, round_: int | None, *, family: str | None)
 
 
 def _rounds(db: Database, id_: str, agent: str = "") -> list[Row]:
-    """Return `round`, `tried` and `solved` of each round in which a task, or one agent, was rolled out."""
-    own = f"AND {_AGENT} = ?2" if agent else ""
+    """Return `round`, `tried` and `solved` of each round in which a task, or one agent, was rolled out.
+
+    Without an agent it is the leading seat, in a run with seats.
+    """
+    own = f"{VERDICT} AND {_AGENT} = ?2" if agent else rollouts_that_count(db)
     return db.rows(
         f"""SELECT round, count(*) AS tried, sum(success) AS solved FROM traces
-            WHERE task_id = ?1 AND {VERDICT} {own} GROUP BY round ORDER BY round""",  # noqa: S608 - constants
+            WHERE task_id = ?1 AND {own} GROUP BY round ORDER BY round""",  # noqa: S608 - constants
         (id_, agent) if agent else (id_,),
     )
 

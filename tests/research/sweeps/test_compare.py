@@ -301,7 +301,9 @@ def test_what_cannot_be_compared_is_one_sentence(sweep: Path, tmp_path: Path) ->
     assert "has measured no held-out tasks" in refused("compare", one, never)
     assert "name runs of two variants or more" in refused("compare", one)
     assert "nothing is paired" in refused("compare", one, sweep / "grammar" / "seed-1")
-    assert "are both of variant base" in refused("compare", one, one)
+    assert "are both of variant base" in (sentence := refused("compare", one, one))
+    assert "compare them in genenv view, or train one with another --variant or run.seed" in sentence
+    assert "--last is of the metrics that --metric names" in refused("compare", sweep, "--last", "3")
     assert "there is no run of variant 'rl'" in refused("compare", sweep, "--contrast", "rl:base")
     (tmp_path / "empty").mkdir()
     assert "holds no run" in refused("compare", one, tmp_path / "empty")

@@ -265,7 +265,8 @@ def _by_variant(readings: Sequence[MeasuredRun]) -> dict[str, list[MeasuredRun]]
             if other.seed == reading.seed:
                 raise UsageError(
                     f"{other.path} and {reading.path} are both of variant {reading.variant} with seed "
-                    f"{reading.seed}; give one another run.seed, or name one of them"
+                    f"{reading.seed}; name one of them, compare them in genenv view, or train one with "
+                    "another --variant or run.seed"
                 )
         found[reading.variant].append(reading)
     return {name: sorted(runs, key=lambda run: run.seed) for name, runs in found.items()}

@@ -26,6 +26,7 @@ from genenv.types import (
     SimulatorSample,
     Task,
     TaskBatch,
+    seat_of,
 )
 
 FoundT = TypeVar("FoundT")
@@ -45,6 +46,8 @@ _NOT_COMPARED = ("n", "timings", "committed_at")
 """Columns that are not compared: wall-clock values, and the order of insertion."""
 
 
+LEADING_AGENT = "SELECT agent FROM evaluations ORDER BY round, position LIMIT 1"
+"""The agent at the leading seat, in a run with seats."""
 _ONLY_SCORED = "generation_id IN (SELECT id FROM generations WHERE scored_only)"
 """Condition of a task whose rollouts only score it (`Generation.scored_only`)."""
 
@@ -95,6 +98,15 @@ def last_measured(path: Path, metric: str, round_: int) -> tuple[int, float] | N
         rounds = db.read(lambda row: (int(row[0]), object_from_json(row[1])), sql, (round_,))
     found = ((number, metrics.get(metric)) for number, metrics in rounds)
     return next(((number, float(value)) for number, value in found if isinstance(value, int | float)), None)
+
+
+def leading_seat(db: Database) -> str:
+    """Return the seat whose success counts as that of a task; empty without seats, or before any rollout.
+
+    The rollouts of the leading seat come first, and so do its results on held-out tasks.
+    """
+    found = db.rows("SELECT id FROM traces ORDER BY n LIMIT 1")
+    return seat_of(str(found[0]["id"])) if found else ""
 
 
 class StoreReader:
@@ -275,11 +287,12 @@ class StoreReader:
     def overview(self) -> tuple[RoundOverview, ...]:
         """Return a summary of every round, in order, without reading texts and tokens."""
         # if a task was evaluated before and after a round, only the latter counts
-        sql = """SELECT round, sum(success), count(*) FROM evaluations
-                 WHERE (round, position) IN
-                     (SELECT round, max(position) FROM evaluations GROUP BY round, agent, task_id)
-                 GROUP BY round"""
-        held_out = {round_: (solved, tried) for round_, solved, tried in self._db.rows(sql)}
+        whose = f"WHERE agent = ({LEADING_AGENT})" if leading_seat(self._db) else ""
+        sql = f"""SELECT round, avg(success) AS rate, count(DISTINCT task_id) AS tasks FROM evaluations
+                  WHERE (round, position) IN
+                     (SELECT round, max(position) FROM evaluations {whose} GROUP BY round, agent, task_id)
+                  GROUP BY round"""  # noqa: S608 - a constant
+        held_out = {row["round"]: (row["rate"] * row["tasks"], row["tasks"]) for row in self._db.rows(sql)}
         batches = self._grouped(
             lambda row: (row["round"], codec.BATCH_RATE.of(row)),
             "SELECT * FROM batches ORDER BY round, position",

@@ -78,9 +78,9 @@ class RoundOverview:
     generated: int
     """Number of the simulator's generations, including rejected ones."""
     rejected: Counter[RejectReason]
-    held_out: tuple[int, int] | None
-    """(held-out tasks solved, held-out tasks evaluated), each counted once per agent; None if there was no
-    evaluation."""
+    held_out: tuple[float, int] | None
+    """(held-out tasks solved, held-out tasks evaluated); None if there was no evaluation. With seats the
+    leading agent counts; of several agents without seats, the mean of how many each solved."""
     task_skills: tuple[frozenset[str], ...]
     """The skills of each generated task of the round."""
 

@@ -25,14 +25,24 @@
     return series.map((one) => one.values.map((value, at) => (sums[at] += value ?? 0)));
   };
 
+  // A band behind the curves: the same limits everywhere, or those of each round.
   const band = (limits) => ({
     hooks: {
       drawClear: [(plot) => {
-        const [bottom, top] = limits.map((value) => plot.valToPos(value, "y", true));
+        const y = (value) => plot.valToPos(value, "y", true), {left, width} = plot.bbox;
+        const fixed = !Array.isArray(limits[0]);
+        const xs = fixed ? [left, left + width] : plot.data[0].map((round) => plot.valToPos(round, "x", true));
+        const each = fixed ? [limits, limits] : limits;
+        const points = each.map(([low, high], at) => [xs[at], y(low), y(high)]);
+        const [first, last] = [points[0], points.at(-1)];
+        const whole = [[left, first[1], first[2]], ...points, [left + width, last[1], last[2]]];
         plot.ctx.save();
         plot.ctx.globalAlpha = 0.16;
         plot.ctx.fillStyle = color("--c2");
-        plot.ctx.fillRect(plot.bbox.left, top, plot.bbox.width, bottom - top);
+        plot.ctx.beginPath();
+        whole.forEach(([x, , high]) => plot.ctx.lineTo(x, high));
+        whole.reverse().forEach(([x, low]) => plot.ctx.lineTo(x, low));
+        plot.ctx.fill();
         plot.ctx.restore();
       }],
     },
@@ -48,6 +58,21 @@
         plot.ctx.strokeStyle = color("--c1");
         plot.ctx.setLineDash([6, 4]);
         plot.ctx.strokeRect(plot.bbox.left, at, plot.bbox.width, 0);
+        plot.ctx.restore();
+      }],
+    },
+  });
+
+  // A line from top to bottom where the environment changes.
+  const shift = (round) => ({
+    hooks: {
+      draw: [(plot) => {
+        const at = plot.valToPos(round, "x", true), {left, top, width, height} = plot.bbox;
+        if (at < left || at > left + width) return;
+        plot.ctx.save();
+        plot.ctx.strokeStyle = color("--muted");
+        plot.ctx.setLineDash([6, 4]);
+        plot.ctx.strokeRect(at, top, 0, height);
         plot.ctx.restore();
       }],
     },
@@ -94,8 +119,13 @@
   };
 
   // Shares are shown between 0 and 1, and closer where they are near to each other; other numbers from 0 on.
+  // What is below 0 somewhere is shown with a margin, whatever its unit: a difference of shares can be too.
   const span = (chart, low, high) => {
-    if (!chart.share) return [Math.min(0, low), high > 0 ? high * 1.08 : 1];
+    if (low < 0) {
+      const margin = (high - low) * 0.08 || Math.abs(low) * 0.1;
+      return [low - margin, high + margin];
+    }
+    if (!chart.share) return [0, high > 0 ? high * 1.08 : 1];
     if (chart.band) return [0, 1];
     const half = Math.max(0.1, (high - low) * 0.55), middle = Math.min(1 - half, Math.max(half, (low + high) / 2));
     return half >= 0.5 ? [0, 1] : [middle - half, middle + half];
@@ -116,18 +146,20 @@
         y: {range: (_, low, high) => span(chart, low, high)},
       },
       axes: [{...axis, values: whole}, {...axis, size: 52, values: (_, found) => found.map(tick)}],
-      plugins: [...(chart.band ? [band(chart.band)] : []), ...(chart.limit ? [limit(chart.limit)] : [])],
+      plugins: [...(chart.band ? [band(chart.band)] : []), ...(chart.limit ? [limit(chart.limit)] : []),
+        ...(chart.shift == null ? [] : [shift(chart.shift)])],
       bands,
       series: [{label: chart.axis ?? "round", value: (_, found) => (found == null ? "last" : short(found))}, ...lines],
     }, [xs, ...lines.map((line) => line.data)], place);
-    if (tasks) walk(plot, place, chart, rounds, tasks);
+    if (rounds) walk(plot, place, chart, rounds, tasks);
     return plot;
   };
 
-  // Rounds by mouse and by keyboard: a click or Enter opens what there is of the round under the cursor.
+  // Rounds by mouse and by keyboard: a click or Enter opens what there is of the round under the cursor. In a
+  // report there is nothing to open.
   const walk = (plot, place, chart, rounds, tasks) => {
     const open = () => {
-      if (plot.cursor.idx == null) return;
+      if (!tasks || plot.cursor.idx == null) return;
       const [page, part] = tasks.replace(/tasks$/, chart.opens ?? "tasks").split("#");
       location.href = `${page}?round=${rounds[plot.cursor.idx]}${part ? `#${part}` : ""}`;
     };
