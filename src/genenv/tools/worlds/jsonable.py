@@ -246,7 +246,7 @@ class States(_Result):
         """
         if any(one is value for one in self._inside):
             return "(itself)"
-        if self._visits > _MOST_PATHS and id(value) in self._read:
+        if self._visits > _MOST_PATHS and id(cast("object", value)) in self._read:
             return f"<{type(value).__qualname__} of before>"
         self._visits += 1
         if self._left is not None:
