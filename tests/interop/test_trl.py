@@ -239,6 +239,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "mixed" / "mixed" / "data"
 
 
+@pytest.mark.long
 def test_each_task_of_a_mixture_is_played_in_its_own_way(mixed: Path) -> None:
     exported, reward = trl.Exported(mixed), trl.reward_function(mixed)
     assert exported.about.settings["members"]["tools"].get("style") == "native"

@@ -199,6 +199,7 @@ def test_a_trip_elsewhere_is_no_answer():
     assert judge(rich, plan, PLAN.database, strict=False).success
 
 
+@pytest.mark.long
 def test_with_tools_each_entry_of_the_known_plan_is_shown():
     short = Travel(TravelConfig(mode="tools", result_tokens=50, longest=3))
     full = Travel(TravelConfig(mode="tools", longest=3))

@@ -215,7 +215,7 @@ def _parsed(path: Path, content: bytes) -> object:
 
 def _table(text: str) -> list[Any]:
     """Return the records of a CSV file; lists where its first row names no columns but holds data."""
-    first = next(csv.reader(io.StringIO(text)), list[str]())
+    first = next(csv.reader(io.StringIO(text)), list[str](()))
     data = [one for one in map(str.strip, first) if not one or _NUMERIC.fullmatch(one)]
     named = len({*first}) == len(first) and all(_YEAR.fullmatch(one) for one in data)
     return list(csv.DictReader(io.StringIO(text)) if named else csv.reader(io.StringIO(text)))

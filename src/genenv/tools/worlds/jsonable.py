@@ -246,7 +246,7 @@ class States(_Result):
         """
         if any(one is value for one in self._inside):
             return "(itself)"
-        if self._visits > _MOST_PATHS and id(cast("object", value)) in self._read:
+        if self._visits > _MOST_PATHS and id(value) in self._read:
             return f"<{type(value).__qualname__} of before>"
         self._visits += 1
         if self._left is not None:
@@ -265,7 +265,7 @@ class States(_Result):
             return self._unread(cast(object, value))
         finally:
             self._inside.pop()
-            self._read[id(value)] = value
+            self._read[id(cast(object, value))] = value
 
     def _unread(self, value: object) -> str:
         """A value that cannot be read, which is noted."""
