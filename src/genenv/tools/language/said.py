@@ -13,10 +13,8 @@ _ATTACHED = (
     r"(?:[kcm]?m|km/h|[km]?g|m?l|[kMGT]?B|m?s|min|hrs?|[hdCFVA]|k?Wh?|pcs|px|pts?)?(?!\w)"  # as in `5km`
 )
 _NUMBER = re.compile(rf"(?<![\w.-]){_DIGITS}(?={_ATTACHED})")
-_QUANTITY = re.compile(
-    rf"(?P<before>[$€£¥]?) ?(?P<number>{_DIGITS}) ?(?P<unit>%|°[CF]?|[kcm]?m|km/h|mph|[km]?g|m?l"
-    r"|[kMGT]B|[kM]?Wh?|m?s|min|h|hrs?|px|pts?|pcs|USD|EUR|GBP|JPY)?"
-)
+_UNIT = r"%|°[CF]?|[kcm]?m|km/h|mph|[km]?g|m?l|[kMGT]B|[kM]?Wh?|m?s|min|h|hrs?|px|pts?|pcs|USD|EUR|GBP|JPY"
+_QUANTITY = re.compile(rf"(?P<before>[$€£¥]?) ?(?P<number>{_DIGITS}) ?(?P<unit>{_UNIT})?")
 """A text that is a number with a unit, or with the symbol of a currency."""
 _BEHIND = re.compile(r"\s*(?:degrees?\b|°)?\s*([^\W\d_]*)", re.IGNORECASE)
 """What stands behind a number: the word that may be its unit."""
@@ -41,8 +39,9 @@ _SHORT_DIGITS = 2
 def says(words: str, answer: Json) -> bool:
     """Whether words state a value: a number as a number, text as whole words, ignoring case and spaces.
 
-    A text that is a number with a unit (`82 °C`, `$1,250.00`) may be stated otherwise too: the number, and
-    behind it no word or one that begins as the unit does (`82 degrees Celsius`), or elsewhere the unit.
+    A text that is a number with a unit (`82 °C`, `$1,250.00`) may be stated otherwise too: the number, with
+    the unit before it or elsewhere, or behind it no word, or a name that begins as the unit does (`82 degrees
+    Celsius`).
     """
     if isinstance(answer, int | float) and not isinstance(answer, bool):
         return any(_is_number(found[0], answer) for found in _NUMBER.finditer(words))
@@ -77,8 +76,10 @@ def _says_quantity(words: str, quantity: re.Match[str]) -> bool:
     value = float(number) if "." in number else int(number)
     for found in _NUMBER.finditer(words):
         behind = _BEHIND.match(words, found.end())
-        word = behind[1].casefold() if behind else ""
-        if _is_number(found[0], value) and (elsewhere or not word or word[0] in initials):
+        word = behind[1] if behind else ""
+        is_name = word[:1].casefold() in initials and not re.fullmatch(_UNIT, word)
+        named = elsewhere or words[: found.start()].rstrip().endswith(unit) or is_name
+        if _is_number(found[0], value) and (named or word in ("", unit)):
             return True
     return False
 
