@@ -14,7 +14,7 @@ from genenv.environments.base import Environment
 from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks
 from genenv.interop import trl
-from genenv.interop.export import Export, write
+from genenv.interop.export import Export, native, write
 from genenv.progress import Silent
 from genenv.types import Task
 from interop.conftest import opened
@@ -237,6 +237,20 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     export = Export(environment="mixture", settings={"members": members}, train=3, held_out=0)
     write(folder / "mixed", export, tasks, Silent())
     return folder / "mixed" / "mixed" / "data"
+
+
+def test_a_style_that_the_user_asks_for_is_kept_in_a_member_too() -> None:
+    members = {
+        "a": {"name": "tool_calling", "style": "python"},
+        "b": {"name": "tool_calling", "style": "json"},
+    }
+    export = Export(
+        environment="mixture", settings={"members": members}, asked=frozenset({"members.a.style"})
+    )
+    assert native(export)["members"] == {
+        "a": {**members["a"], "mode": "multi"},
+        "b": {**members["b"], "style": "native", "mode": "multi"},
+    }
 
 
 @pytest.mark.long

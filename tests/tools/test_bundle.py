@@ -26,7 +26,7 @@ from genenv.tools.bundle_check import check_tools
 from genenv.tools.calls import format_calls
 from genenv.tools.check import audit, calls_of
 from genenv.tools.environment import Tools
-from genenv.tools.language.said import says
+from genenv.tools.language.said import says, unfounded
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
 from genenv.tools.toolbox import is_for_measuring
@@ -184,6 +184,16 @@ def test_values_are_stated_and_answers_are_not(env: Tools, tasks: dict[str, Task
         ("It costs $1250 in total.", "$1,250.00", True),
         ("It is 5 min away.", "5 m", False),
         ("It takes 5min.", "5 min", True),
+        ("It's 5 minutes.", "5 s", False),
+        ("I'm sure: 5 kg.", "5 m", False),
+        ("It costs £9.99.", "$9.99", False),
+        ("It costs 40 €.", "40 USD", False),
+        ("It costs USD 40.", "40 USD", True),
+        ("It is 82%.", "82 °C", False),
+        ("It is 5 months.", "5 min", False),
+        ("It is 5 grams.", "5 GB", False),
+        ("It weighs 80 pounds.", "80%", False),
+        ("It is 82° outside.", "82°", True),
         ("It is in room 5.", "5A", False),
         ("It is 12.", "12-A", False),
     ],
@@ -211,6 +221,12 @@ def test_a_reply_that_lists_numbers_until_one_is_right_does_not_pass(
     verdict = env.check(task, (*task.oracle[:-1], f"It is one of {listed} and {answer}."))
     assert not verdict.success
     assert "numbers that are in no result" in verdict.explanation
+
+
+def test_numbers_are_known_however_they_are_written() -> None:
+    given = '["$1,250.00", "3,000", 0.3333333, "2026-11-29"]'
+    assert unfounded("1,250.00 and 3,000, about 0.33, on 29 November 2026", given) == []
+    assert unfounded("1. First.\n2. Of 7, 8 and 9.", given) == ["7", "8", "9"]
 
 
 @pytest.mark.long

@@ -7,6 +7,7 @@ import json
 import textwrap
 import time
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -127,6 +128,28 @@ class _Person:
     def __init__(self, name: str) -> None:
         self.name = name
         self.friends: list[_Person] = []
+
+
+@dataclass
+class _Order:
+    number: int
+    buyer: _Person
+    tags: tuple[str, ...] = ()
+
+
+def test_in_a_large_state_it_counts_which_object_is_referred_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonable, "OWN_MODULES", {*jsonable.OWN_MODULES, __name__})
+    buyers = [_Person("Ann"), _Person("Bob")]
+    orders = [_Order(number, buyers[number % 2]) for number in range(5_201)]
+    before = States().read("orders", orders)
+    assert States().read("orders", orders) == before
+    orders[-1].buyer = buyers[1]
+    after = States().read("orders", orders)
+    assert [place for place, *_ in changed(before, after)] == ["[5200].buyer"]
+    assert after[-1]["tags"] == []
+    plain = States()
+    shared = {"a": {"x": 1}}
+    assert plain.json([shared] * 6_000)[-1] == shared  # plain data, which `read` is not asked for
 
 
 def test_objects_that_all_refer_to_each_other_are_read_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:

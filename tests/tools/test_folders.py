@@ -71,6 +71,7 @@ def test_what_is_damaged_or_too_deep_is_known_by_its_digest(
     [
         ("Ada,12,2026-01-03\nBen,7,2026-01-04\n", [["Ada", "12", "2026-01-03"], ["Ben", "7", "2026-01-04"]]),
         ("land,2025,2026\nPeru,1,2\n", [{"land": "Peru", "2025": "1", "2026": "2"}]),
+        (",name,2026-01\n0,Ada,12\n", [{"": "0", "name": "Ada", "2026-01": "12"}]),
         ("name,age\nAda,12\n", [{"name": "Ada", "age": "12"}]),
         ("", []),
     ],

@@ -219,8 +219,7 @@ class EndpointAssistant:
         self._rate_limit = RateLimit(endpoint.requests_per_minute)
         self._limit_name = "max_tokens"
         self._left_out: set[str] = set()
-        self._client: openai.AsyncOpenAI | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._clients: dict[asyncio.AbstractEventLoop, openai.AsyncOpenAI] = {}
         self.native_tools = endpoint.tools == "native"
         asyncio.run(self._probe_endpoint())
 
@@ -306,10 +305,10 @@ class EndpointAssistant:
     def _client_of_loop(self) -> openai.AsyncOpenAI:
         """Return the client of the running event loop; loops cannot share connections."""
         loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop:
-            self._loop = loop
-            self._client = client(self.address, self.endpoint)
-        return self._client
+        if loop not in self._clients:
+            self._clients = {one: held for one, held in self._clients.items() if not one.is_closed()}
+            self._clients[loop] = client(self.address, self.endpoint)
+        return self._clients[loop]
 
     def _reply(self, answer: Any) -> Reply:  # noqa: ANN401
         """Count the tokens of an answer and return its text and calls.
@@ -380,10 +379,10 @@ class EndpointAssistant:
         return {**asked, "tools": list(tools)} if tools else asked
 
     async def close(self) -> None:
-        """Close the connections."""
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
+        """Close the connections of the running event loop."""
+        found = self._clients.pop(asyncio.get_running_loop(), None)
+        if found is not None:
+            await found.close()
 
 
 _OF_A_TOOL = re.compile(r"invalid schema|\bproperties\b|\btools\[|\bfunction\b")

@@ -11,7 +11,7 @@ import random
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, cast
@@ -288,28 +288,36 @@ def write(
 
 def native(export: Export) -> dict[str, object]:
     """Return the settings that differ from the defaults, after applying `_NATIVE` to unset ones."""
-    wanted = {
-        key: value
-        for key, value in _natively(export.environment, export.settings).items()
-        if key not in export.asked
-    }
+    wanted = _natively(export.environment, export.settings, export.asked)
     return _changed_only(environment_config(export.environment).model_validate({**export.settings, **wanted}))
 
 
-def _natively(name: str, settings: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings of `_NATIVE` that an environment has; of a mixture, its members with theirs."""
+def _natively(
+    name: str, settings: Mapping[str, object], asked: Container[str], within: str = ""
+) -> dict[str, object]:
+    """Return the settings of `_NATIVE` that an environment has; of a mixture, its members with theirs.
+
+    Those that the user set, by their dotted keys, are left out. `within` is what these begin with.
+    """
     if not (name in environment_names() or is_folder(name)):
         return {}
     if name == MIXTURE:
         members = cast("Mapping[str, Mapping[str, object]]", settings.get("members", {}))
         return {
             "members": {
-                member: {**table, **_natively(environment_name(str(table.get("name"))), table)}
+                member: {
+                    **table,
+                    **_natively(environment_name(str(table.get("name"))), table, asked, f"members.{member}."),
+                }
                 for member, table in members.items()
             }
         }
     fields = environment_config(name).model_fields
-    return {key: value for key, value in _NATIVE.items() if "style" in fields and key in fields}
+    return {
+        key: value
+        for key, value in _NATIVE.items()
+        if "style" in fields and key in fields and f"{within}{key}" not in asked
+    }
 
 
 def _changed_only(settings: BaseModel) -> dict[str, object]:

@@ -133,11 +133,16 @@ def _has_operators(pattern: str) -> bool:
 
 def _translated(pattern: str, end: str = "$") -> str:
     """Return a pattern with the classes of ECMAScript written out, and `end` in place of `$`."""
-    found = list[str]()
+    found, before = list[str](), ""
     for part, inside in _parts(pattern):
         own = _ASCII.get(part, part)
         if not inside:
             own = end if part == "$" else f"[{own}]" if part in _ASCII else part
+        elif part in _ASCII and before == "-":
+            found[-1] = r"\-"  # a class is no end of a range
+        elif part == "-" and before in _ASCII:
+            own = r"\-"
+        before = part if inside else ""
         found.append(own)
     return "".join(found)
 

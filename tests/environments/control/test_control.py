@@ -292,7 +292,12 @@ def test_tasks_of_a_system_in_a_file_do_not_depend_on_where_the_file_lies(
 def test_actions_are_read_however_they_are_separated(env: Control, between: str) -> None:
     task = env.held_out()[0]
     actions = task.oracle[0].split()
-    assert env.check(task, (f"[{between.join(actions)}]",)) == env.check(task, task.oracle)
+    for text in (
+        f"[{between.join(actions)}]",
+        f"{between.join(actions)}{between}",
+        f"\u00a0{between.join(actions)}",
+    ):
+        assert env.check(task, (text,)) == env.check(task, task.oracle)
 
 
 def test_a_first_state_of_a_named_level_or_beyond_all_bounds_is_no_task(env: Control) -> None:

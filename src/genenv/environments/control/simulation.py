@@ -320,10 +320,11 @@ def written(actions: Sequence[float]) -> str:
 def read_actions(text: str) -> list[float] | None:
     """Return the numbers of a reply; None if it holds anything else, or a number that is not finite.
 
-    Spaces, line ends, commas and semicolons separate them; brackets around them all are left out.
+    Spaces, line ends, commas and semicolons separate them; brackets are left out.
     """
     try:
-        found = [float(word) for word in re.split(r"[\s,;]+", text.strip(" \n\r\t[]()"))]
+        words = (word.strip("[]()") for word in re.split(r"[\s,;]+", text))
+        found = [float(word) for word in words if word]
     except ValueError:
         return None
     return found if found and all(map(math.isfinite, found)) else None

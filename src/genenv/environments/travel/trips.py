@@ -284,8 +284,6 @@ def broken_rule(query: Query, trip: Trip, database: Database) -> str | None:
     cars = [way.car for _, way in trip.ways]
     if "self-driving" in cars and any(car != "self-driving" for car in cars):
         return "it drives the own car on some legs and not on others"
-    if "self-driving" in cars and query.transport == "no self-driving":  # missed in lower case
-        return "the query wants no self-driving"
     if None in cars and query.transport == "no flight":
         return "the query wants no flight"
     cents = cents_of(query, trip, database)

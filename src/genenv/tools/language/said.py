@@ -13,24 +13,31 @@ _ATTACHED = (
     r"(?:[kcm]?m|km/h|[km]?g|m?l|[kMGT]?B|m?s|min|hrs?|[hdCFVA]|k?Wh?|pcs|px|pts?)?(?!\w)"  # as in `5km`
 )
 _NUMBER = re.compile(rf"(?<![\w.-]){_DIGITS}(?={_ATTACHED})")
-_UNIT = r"%|°[CF]?|[kcm]?m|km/h|mph|[km]?g|m?l|[kMGT]B|[kM]?Wh?|m?s|min|h|hrs?|px|pts?|pcs|USD|EUR|GBP|JPY"
-_QUANTITY = re.compile(rf"(?P<before>[$€£¥]?) ?(?P<number>{_DIGITS}) ?(?P<unit>{_UNIT})?")
-"""A text that is a number with a unit, or with the symbol of a currency."""
-_BEHIND = re.compile(r"\s*(?:degrees?\b|°)?\s*([^\W\d_]*)", re.IGNORECASE)
-"""What stands behind a number: the word that may be its unit."""
-_INITIALS = {
-    "$": "du",
-    "€": "e",
-    "£": "pbg",
-    "¥": "yj",
-    "USD": "ud",
-    "GBP": "gpb",
-    "JPY": "jy",
-    "%": "p",
-    "°": "cf",
+_NAMES = {
+    **{"%": "percent", "°": "", "°C": "c celsius centigrade", "°F": "f fahrenheit"},
+    **{"$": "dollar dollars usd", "€": "euro euros eur", "£": "pound pounds gbp", "¥": "yen jpy"},
+    **{"USD": "dollar dollars", "EUR": "euro euros", "GBP": "pound pounds", "JPY": "yen"},
+    **{"mm": "millimeters millimetres", "cm": "centimeters centimetres", "m": "meter meters metre metres"},
+    **{"km": "kilometer kilometers kilometre kilometres", "km/h": "kph kmh", "mph": "miles"},
+    **{"mg": "milligrams", "g": "gram grams", "kg": "kilogram kilograms kilo kilos"},
+    **{"ml": "milliliters millilitres", "l": "liter liters litre litres"},
+    **{"kB": "kilobytes", "MB": "megabytes", "GB": "gigabytes", "TB": "terabytes"},
+    **{"W": "watt watts", "kW": "kilowatts", "Wh": "watt-hours", "kWh": "kilowatt-hours"},
+    **{"ms": "milliseconds", "s": "second seconds sec secs", "min": "minute minutes mins"},
+    **{"h": "hour hours hr hrs", "hr": "hour hours h", "hrs": "hour hours h", "px": "pixel pixels"},
+    **{"pt": "point points", "pts": "points", "pcs": "piece pieces"},
 }
-"""How the names of symbols begin: dollars or USD."""
-_ANY = re.compile(r"\d+(?:\.\d+)?")
+"""The names by which units and currencies are said, too."""
+_SIGNS = {"$": ("$", "USD"), "€": ("€", "EUR"), "£": ("£", "GBP"), "¥": ("¥", "JPY"), "%": ("%",)}
+"""For each sign at a number the units that it stands for."""
+_UNITS = "|".join(re.escape(one) for one in sorted(_NAMES, key=len, reverse=True))
+_QUANTITY = re.compile(rf"(?P<before>[$€£¥]?) ?(?P<number>{_DIGITS}) ?(?P<unit>{_UNITS})?")
+"""A text that is a number with a unit, or with the sign of a currency."""
+_BEHIND = re.compile(
+    r"\s*(?P<sign>[$€£¥%])?\s*(?P<degrees>degrees?\b|°)?\s*(?P<word>[^\W\d_]*(?:/h)?)", re.IGNORECASE
+)
+"""What stands behind a number: a sign, degrees, and a word that may be its unit."""
+_ANY, _WHOLE = re.compile(r"\d+(?:\.\d+)?"), re.compile(_DIGITS)
 _LINE_NUMBER = re.compile(r"^\s*\d{1,3}[.)](?=\s)", re.MULTILINE)
 _SHORT_DIGITS = 2
 """From so many decimals on, a number that is said may be rounded."""
@@ -54,9 +61,10 @@ def says(words: str, answer: Json) -> bool:
 
 def unfounded(words: str, given: str) -> list[str]:
     """Return the different numbers in words that a text does not have, without the numbers of list items."""
-    known = {float(one) for one in _ANY.findall(given)}
+    known = {abs(float(one.replace(",", ""))) for found in (_ANY, _WHOLE) for one in found.findall(given)}
     said = (found[0].replace(",", "") for found in _NUMBER.finditer(_LINE_NUMBER.sub("", words)))
-    return [one for one in dict.fromkeys(said) if abs(float(one)) not in known]
+    strange = [one for one in dict.fromkeys(said) if abs(float(one)) not in known]
+    return [one for one in strange if not any(_is_number(one.removeprefix("-"), number) for number in known)]
 
 
 def states(request: str, value: Json) -> bool:
@@ -70,18 +78,30 @@ def _says_quantity(words: str, quantity: re.Match[str]) -> bool:
     unit = quantity["before"] or quantity["unit"]
     if not unit:
         return False
-    initials = _INITIALS.get(unit, unit.removeprefix("°")[:1].casefold())
-    elsewhere = re.search(rf"(?<![^\W_])(?<!\d ){re.escape(unit)}(?![^\W_])", words, re.IGNORECASE)
     number = quantity["number"].replace(",", "")
     value = float(number) if "." in number else int(number)
-    for found in _NUMBER.finditer(words):
-        behind = _BEHIND.match(words, found.end())
-        word = behind[1] if behind else ""
-        is_name = word[:1].casefold() in initials and not re.fullmatch(_UNIT, word)
-        named = elsewhere or words[: found.start()].rstrip().endswith(unit) or is_name
-        if _is_number(found[0], value) and (named or word in ("", unit)):
-            return True
-    return False
+    return any(_is_number(found[0], value) and _fits(words, found, unit) for found in _NUMBER.finditer(words))
+
+
+def _fits(words: str, number: re.Match[str], unit: str) -> bool:
+    """Whether what stands around a number is its unit, or nothing is said of one."""
+    before, behind = words[: number.start()].rstrip(), _BEHIND.match(words, number.end())
+    sign = next((one for one in (before[-1:], behind["sign"] if behind else None) if one in _SIGNS), None)
+    if sign is not None:
+        return unit in _SIGNS[sign]
+    if re.search(rf"(?<![\w'’]){re.escape(unit)}$", before):
+        return True
+    word = behind["word"].casefold() if behind else ""
+    if behind and behind["degrees"] and not unit.startswith("°"):
+        return False
+    if word in {"", unit.casefold().removeprefix("°"), *_NAMES[unit].split()}:
+        return True
+    elsewhere = rf"(?<![\w'’])(?<!\d ){re.escape(unit)}(?![^\W_])"
+    return len(unit) > 1 and word not in _SAID and re.search(elsewhere, words) is not None
+
+
+_SAID = {word for unit, names in _NAMES.items() for word in (unit.casefold(), *names.split())}
+"""All words that may be a unit."""
 
 
 def _is_number(said: str, answer: float) -> bool:

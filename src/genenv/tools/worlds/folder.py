@@ -216,8 +216,8 @@ def _parsed(path: Path, content: bytes) -> object:
 def _table(text: str) -> list[Any]:
     """Return the records of a CSV file; lists where its first row names no columns but holds data."""
     first = next(csv.reader(io.StringIO(text)), list[str](()))
-    data = [one for one in map(str.strip, first) if not one or _NUMERIC.fullmatch(one)]
-    named = len({*first}) == len(first) and all(_YEAR.fullmatch(one) for one in data)
+    numbers = [one for one in map(str.strip, first) if _PLAIN_NUMBER.fullmatch(one)]
+    named = len({*first}) == len(first) and all(_YEAR.fullmatch(one) for one in numbers)
     return list(csv.DictReader(io.StringIO(text)) if named else csv.reader(io.StringIO(text)))
 
 
@@ -457,8 +457,8 @@ def _walk(folder: Path) -> tuple[list[str], list[str]]:
     return files, folders
 
 
-_NUMERIC = re.compile(r"[-+$€£]?[\d.,:/ -]+%?")
-"""A number, a date or a time, as no column is called, but for a year."""
+_PLAIN_NUMBER = re.compile(r"[-+]?\d+([.,]\d+)*")
+"""A number, as no column is called, but for a year."""
 _YEAR = re.compile(r"(19|20)\d\d")
 _MARK = b"DIRC"
 _HEADER = struct.Struct(">4sLL")

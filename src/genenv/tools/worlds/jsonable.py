@@ -105,6 +105,11 @@ def _with_classes(container: object, found: Any) -> Any:  # noqa: ANN401 - JSON
     return found
 
 
+def _is_nothing(value: object) -> bool:
+    """Whether a value is the empty tuple, which is one object wherever it stands."""
+    return type(value) is tuple and not value
+
+
 def is_code(value: object) -> bool:
     """Whether a value is code, not state: functions, classes, modules, and what a library made to be called.
 
@@ -219,9 +224,11 @@ class States(_Result):
         self._name = ""
         self._shown: list[sqlite3.Connection] = []
         self._inside: list[object] = []
-        self._read: dict[int, object] = {}
-        """The containers of a value that are read, by id; as they are kept here, no id comes twice."""
+        self._read: dict[int, tuple[object, str]] | None = None
+        """The containers of a value that are read, by id, each with its place; None outside of `read`."""
         self._visits = 0
+        self._places: list[int] = []
+        """Where the container is that is read now: in each container around it, how many were before."""
         self._left: int | None = None
         """How many more containers an object of a library may hold, inside one."""
 
@@ -235,20 +242,31 @@ class States(_Result):
         Raises:
             NotJson: it is too deep.
         """
-        self._name, self._read, self._visits = name, {}, 0
-        return self.json(value)
+        self._name, self._read, self._places, self._visits = name, {}, [0], 0
+        try:
+            return self.json(value)
+        finally:
+            self._read = None
 
     def container(self, value: object, depth: int) -> Any:  # noqa: ANN401 - JSON
         """See `_Result`; what holds itself is cut there, what cannot be read is known by its type.
 
         Objects that refer to each other are on exponentially many paths. So in a large value a container that
-        is read already is cut too: what it holds stands where it came first.
+        is read already is cut too, and known by the place where it came first and is shown whole.
         """
         if any(one is value for one in self._inside):
             return "(itself)"
-        if self._visits > _MOST_PATHS and id(value) in self._read:
-            return f"<{type(value).__qualname__} of before>"
-        self._visits += 1
+        place = ""
+        if self._read is not None:
+            self._visits += 1
+            before = (
+                self._read.get(id(value)) if self._visits > _MOST_PATHS and not _is_nothing(value) else None
+            )
+            if before is not None:
+                return f"<{type(value).__qualname__} at {before[1]}>"
+            self._places[-1] += 1
+            place = ".".join(map(str, self._places))
+            self._places.append(0)
         if self._left is not None:
             self._left -= 1
             if self._left < 0:
@@ -265,7 +283,9 @@ class States(_Result):
             return self._unread(cast(object, value))
         finally:
             self._inside.pop()
-            self._read[id(cast(object, value))] = value
+            if self._read is not None:
+                self._places.pop()
+                self._read.setdefault(id(cast(object, value)), (cast(object, value), place))
 
     def _unread(self, value: object) -> str:
         """A value that cannot be read, which is noted."""
