@@ -24,6 +24,7 @@ from genenv.progress import advance
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.codec import from_text, messages_from_json, task_of
 from genenv.runs.store.database import Database
+from genenv.runs.store.reader import rollouts_that_count
 from genenv.texts import clean, json_line
 from genenv.types import Json, JsonObject, Message, Origin, StopReason, Task, seat_of
 from genenv.untrusted.documents import read_toml
@@ -32,10 +33,6 @@ Rows = Iterator[JsonObject]
 
 LAST = 2**53
 """The last round if no other is given."""
-_LEADING = """group_position = (
-    SELECT min(position) FROM groups WHERE groups.task_id = tasks.id AND groups.round = traces.round
-)"""
-"""Chooses the trajectories of the leading seat, see `genenv.types.leading`."""
 _UNGRADED = (StopReason.ERROR.value, StopReason.TIMEOUT.value)
 
 
@@ -173,9 +170,7 @@ class Source:
 
     def tasks(self, *, held_out: bool = False) -> Iterator[Rolled]:
         """Yield the tasks that fit the filters; held-out tasks fit all of them."""
-        graded = "task_id = tasks.id AND stop_reason NOT IN ('error', 'timeout') AND round BETWEEN ?1 AND ?2"
-        if any(seat_of(from_text(row[0])) for row in self._db.rows("SELECT id FROM traces LIMIT 1")):
-            graded += f" AND {_LEADING}"
+        graded = f"task_id = tasks.id AND {rollouts_that_count(self._db)} AND round BETWEEN ?1 AND ?2"
         sql = f"""SELECT tasks.*,
                          round BETWEEN ?1 AND ?2 OR EXISTS (
                              SELECT 1 FROM groups WHERE task_id = tasks.id AND round BETWEEN ?1 AND ?2

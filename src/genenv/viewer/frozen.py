@@ -27,12 +27,12 @@ from starlette.responses import Response
 from genenv.files import write_whole
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.database import Database
+from genenv.runs.store.reader import rollouts_that_count
 from genenv.runs.store.records import RoundOverview
 from genenv.runs.store.store import PoolStore
 from genenv.statistics import wilson
 from genenv.types import Json, JsonObject, Origin
 from genenv.viewer.folders import Runs
-from genenv.viewer.lists import rollouts_that_count
 from genenv.viewer.pages import Pages, environment
 from genenv.viewer.tasks import conversation, readable
 

@@ -21,7 +21,7 @@ from sqlite3 import Row
 from genenv.errors import DataError
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.database import Database
-from genenv.runs.store.reader import LEADING_AGENT, leading_seat
+from genenv.runs.store.reader import LEADING_AGENT, leading_seat, rollouts_that_count
 from genenv.viewer.folders import NotFound, Run, reading, state_of
 
 PAGE = 50
@@ -38,17 +38,6 @@ CHANGES = {"unlearned": "last < (held > 0)", "learned": "last > first"}
 
 NEW = "new"
 """An origin: tasks that were generated in the round of the list, without those that came back in it."""
-VERDICT = "stop_reason NOT IN ('error', 'timeout')"
-"""The condition that a rollout has a verdict."""
-
-
-def rollouts_that_count(db: Database) -> str:
-    """Return the condition that a rollout counts: with seats, if it is one of the leading seat."""
-    seat = leading_seat(db)
-    if not seat:
-        return VERDICT
-    end = f"/{seat}@"  # before 16 digits, as `seat_of` reads it
-    return f"{VERDICT} AND substr(traces.id, {-16 - len(end)}, {len(end)}) = '{end}'"
 
 
 def evaluations_that_count(db: Database) -> str:

@@ -12,6 +12,7 @@ from sqlite3 import Row
 from statistics import fmean, median, stdev
 
 from genenv.runs.store.database import Database
+from genenv.runs.store.reader import rollouts_that_count
 from genenv.statistics import counted
 from genenv.viewer.curves import described, of_agents, short
 from genenv.viewer.folders import Run
@@ -28,7 +29,7 @@ from genenv.viewer.kinds import (
     summed,
     why,
 )
-from genenv.viewer.lists import ASKED, evaluations_that_count, last_evaluations, rollouts_that_count
+from genenv.viewer.lists import ASKED, evaluations_that_count, last_evaluations
 from genenv.viewer.tasks import strings
 
 _MOST_TASKS = 20_000

@@ -19,9 +19,10 @@ from genenv.backends.settings import EMBEDDED, TINY
 from genenv.chat.tool_calls import read_calls
 from genenv.runs.store.codec import from_text
 from genenv.runs.store.database import Database
+from genenv.runs.store.reader import VERDICT, rollouts_that_count
 from genenv.types import Json, seat_of
 from genenv.viewer.folders import NotFound
-from genenv.viewer.lists import VERDICT, of_seed, relatives, rollouts_that_count
+from genenv.viewer.lists import of_seed, relatives
 
 _MOST_TRACES, _MOST_FAMILY = 64, 30
 """Rollouts, and relatives, that the page of a task shows."""

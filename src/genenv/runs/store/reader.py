@@ -100,6 +100,10 @@ def last_measured(path: Path, metric: str, round_: int) -> tuple[int, float] | N
     return next(((number, float(value)) for number, value in found if isinstance(value, int | float)), None)
 
 
+VERDICT = "stop_reason NOT IN ('error', 'timeout')"
+"""The condition that a rollout has a verdict."""
+
+
 def leading_seat(db: Database) -> str:
     """Return the seat whose success counts as that of a task; empty without seats, or before any rollout.
 
@@ -107,6 +111,15 @@ def leading_seat(db: Database) -> str:
     """
     found = db.rows("SELECT id FROM traces ORDER BY n LIMIT 1")
     return seat_of(str(found[0]["id"])) if found else ""
+
+
+def rollouts_that_count(db: Database) -> str:
+    """Return the condition that a rollout counts: with seats, if it is one of the leading seat."""
+    seat = leading_seat(db)
+    if not seat:
+        return VERDICT
+    end = f"/{seat}@"  # before 16 digits, as `seat_of` reads it
+    return f"{VERDICT} AND substr(traces.id, {-16 - len(end)}, {len(end)}) = '{end}'"
 
 
 class StoreReader:
