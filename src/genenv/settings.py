@@ -121,15 +121,22 @@ def with_places(section: _Section, change: Callable[[str], str]) -> _Section:
         return cast(_Section, section.with_places(change))
     fields = type(section).model_fields
     return section.model_copy(
-        update={name: _changed(value, fields[name], change) for name, value in section if name in fields}
+        update={name: placed(value, fields[name], change) for name, value in section if name in fields}
     )
 
 
-def _changed(value: object, field: FieldInfo | None, change: Callable[[str], str]) -> object:
+def placed(value: object, field: FieldInfo | None, change: Callable[[str], str]) -> object:
+    """Return a setting's value with every text that names, or may name, a file or a folder changed.
+
+    Args:
+        value: the value.
+        field: its definition; None for what is no setting.
+        change: returns the new text.
+    """
     if isinstance(value, BaseModel):
         return with_places(value, change)
     if isinstance(value, Mapping):  # the agents by name
-        return {key: _changed(one, None, change) for key, one in cast(Mapping[str, object], value).items()}
+        return {key: placed(one, None, change) for key, one in cast(Mapping[str, object], value).items()}
     if not isinstance(value, str) or field is None:
         return value
     return change(value) if is_place(field) or is_in_file(value) else value

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -68,27 +69,36 @@ IN_A_DEL = """
 """
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("where", ["del", "weak reference"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_that_arrives_while_an_object_is_deleted_stops_too(
-    where: str, number: signal.Signals
-) -> None:
+def stopped(
+    words: Sequence[str], announced: str, number: signal.Signals, timeout_s: float
+) -> tuple[int, str, str]:
+    """The status of a program that gets a signal when it announces itself, and what it says after that."""
     with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(IN_A_DEL).format(where=where)],
+        [sys.executable, "-c", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a background job
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "ending\n"
+        assert process.stdout.readline() == f"{announced}\n"
         process.send_signal(number)
         try:
-            rest, told = process.communicate(timeout=15)
+            rest, told = process.communicate(timeout=timeout_s)
         finally:
             process.kill()
-    assert (process.returncode, rest, told) == (128 + number, "", "genenv: stopped; what was done is kept\n")
+    return process.returncode, rest, told
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("where", ["del", "weak reference"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_arrives_while_an_object_is_deleted_stops_too(
+    where: str, number: signal.Signals
+) -> None:
+    program = textwrap.dedent(IN_A_DEL).format(where=where)
+    found = stopped([program], "ending", number, timeout_s=15)
+    assert found == (128 + number, "", "genenv: stopped; what was done is kept\n")
 
 
 @pytest.mark.long
@@ -97,21 +107,9 @@ def test_one_interrupt_stops_sampling_and_updates_and_keeps_committed_rounds(
     tmp_path: Path, patch: str
 ) -> None:
     program = textwrap.dedent(HANGING).format(tests=str(Path(__file__).parents[1]), patch=patch)
-    with subprocess.Popen(
-        [sys.executable, "-c", program, "train", str(tmp_path / "a.toml"), "--out", str(tmp_path / "run")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in a background job
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "hanging\n"
-        process.send_signal(signal.SIGINT)
-        try:
-            _, told = process.communicate(timeout=20)
-        finally:
-            process.kill()
-    assert process.returncode == 130
+    words = [program, "train", str(tmp_path / "a.toml"), "--out", str(tmp_path / "run")]
+    status, _, told = stopped(words, "hanging", signal.SIGINT, timeout_s=20)
+    assert status == 130
     assert "Traceback" not in told
     sentences = [line for line in told.splitlines() if line.startswith("genenv")]
     assert sentences == told.splitlines()[-1:]

@@ -148,8 +148,11 @@ def test_agents_are_measured_on_benchmarks_once_and_stand_in_a_table_of_their_ow
     assert "on bfcl" not in again.stderr
     text = (out / "reproduce.md").read_text()
     assert "scored as in the paper; items: BFCL 2." in text
+    more = [word if word != "base" else "supervised" for word in asked]
+    assert "base, seed 0" not in succeeds(*more, "--resume").stderr
+    text += (out / "reproduce.md").read_text()
     for row in ("before training", "base"):
-        assert re.search(rf"^\| {row} \| [\d.]+ \| [\d.]+ \| 1 \|$", text, re.MULTILINE)
+        assert len(re.findall(rf"^\| {row} \| [\d.]+ \| [\d.]+ \| 1 \|$", text, re.MULTILINE)) == 2
     assert "on bfcl" in succeeds(*asked[:-1], 3, "--resume").stderr
 
 

@@ -43,7 +43,7 @@ from genenv.environments import (
 from genenv.environments.base import Environment, ForwardingEnvironment, HasParameters, Options, base_spec
 from genenv.environments.common import parsed_spec
 from genenv.errors import UsageError, unknown_name
-from genenv.settings import Settings, allowed, is_in_file, is_place
+from genenv.settings import Settings, allowed, is_in_file, placed
 from genenv.types import (
     JsonObject,
     Lineage,
@@ -107,11 +107,9 @@ class MixtureConfig(Settings, frozen=True):
             fields = environment_config(str(table["name"])).model_fields
 
             def of(key: str, value: JsonValue) -> JsonValue:
-                if not isinstance(value, str):
-                    return value
-                named = key == "name" and is_folder(value)
-                place = named or is_in_file(value) or (key in fields and is_place(fields[key]))
-                return change(value) if place else value
+                if key == "name" and isinstance(value, str):
+                    return change(value) if is_folder(value) or is_in_file(value) else value
+                return cast(JsonValue, placed(value, fields.get(key), change))
 
             return {key: of(key, value) for key, value in table.items()}
 

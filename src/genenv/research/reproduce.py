@@ -358,9 +358,7 @@ def reproduce(  # noqa: PLR0913 - a command has the options it has
     each = counted(len(plan.grids[0].seeds), "seed")
     typer.echo(f"{counted(len(chosen), 'row')}, {each} each, in {out}", err=True)
     with locked(out, out / ".lock"):
-        failed = plan.train(
-            jobs=jobs, writer=writer, say=lambda line: typer.echo(masked(inert(line)), err=True)
-        )
+        failed = plan.train(jobs=jobs, say=lambda line: typer.echo(masked(inert(line)), err=True))
         text = write_pages(collect(plan, asked), out)  # before a measurement, which may fail
         if asked is not None:
             plan.measure(asked, ConsoleReporter())

@@ -185,7 +185,10 @@ class Reproduction:
 
     path: Path
     rows: Mapping[str, Row]
+    """Those of this call."""
     grids: Sequence[Grid]
+    writer: str = ""
+    """The endpoint that writes the offline tasks; "" for the warmed-up simulator."""
 
     @property
     def offline(self) -> Path:
@@ -230,8 +233,8 @@ class Reproduction:
             )
         if not settings.run.eval_every:
             raise UsageError("run.eval_every is 0, so nothing would be measured; set it to run.rounds")
-        apart = settings.simulator.writes != PARAMETERS
-        if not (apart or writer or (path / _OFFLINE_FILE).exists()) and any(
+        writes_specs = settings.simulator.writes != PARAMETERS
+        if not (writes_specs or writer or (path / _OFFLINE_FILE).exists()) and any(
             _FILE_TASKS in row.variant for row in rows.values()
         ):
             raise UsageError(
@@ -240,9 +243,12 @@ class Reproduction:
             )
         shared = [*overrides, f"simulator.file={(path / _OFFLINE_FILE).resolve()}"]
         plans = {
-            "rows": ([row.variant for row in rows.values() if not (row.sets_parameters and apart)], shared),
+            "rows": (
+                [row.variant for row in rows.values() if not (row.sets_parameters and writes_specs)],
+                shared,
+            ),
             PARAMETERS: (
-                [row.variant for row in rows.values() if row.sets_parameters and apart],
+                [row.variant for row in rows.values() if row.sets_parameters and writes_specs],
                 [*overrides, f'simulator.writes="{PARAMETERS}"'],
             ),
         }
@@ -251,7 +257,7 @@ class Reproduction:
             for name, (variants, settings) in plans.items()
             if variants
         ]
-        return cls(path, rows, grids)
+        return cls(path, rows, grids, writer)
 
     @property
     def known_rows(self) -> Mapping[str, Row]:
@@ -263,22 +269,31 @@ class Reproduction:
         order = list(ROWS)
         return dict(sorted(there.items(), key=lambda item: order.index(item[0].partition("-")[0])))
 
-    def train(self, *, jobs: int, writer: str, say: Callable[[str], None]) -> dict[str, str]:
-        """Train all rows; return the last line of output of each run that failed, by its name."""
+    def train(self, *, jobs: int, say: Callable[[str], None]) -> dict[str, str]:
+        """Train all rows; return the last line of output of each run that failed, by its name.
+
+        Raises:
+            UsageError: there are too few offline tasks.
+        """
         failed: dict[str, str] = {}
         sizes = [int(row.variant.partition(f"{_FILE_TASKS}=")[2] or 0) for row in self.rows.values()]
+        self._check_offline(max(sizes))
         first = next(self.grids[0].warm_ups())
         for grid in self.grids:
             failed |= warm_up(grid, jobs=jobs, say=say).failed
             if max(sizes) and not self.offline.exists() and is_done(first):
-                self._write(first.path, max(sizes), writer)
-            self._check_offline(max(sizes))
+                self._write(first.path, max(sizes))
+                self._check_offline(max(sizes))
             failed |= play(grid, jobs=jobs, say=say).failed
         return failed
 
-    def agents(self) -> Iterator[tuple[str, int, Path]]:
-        """Yield (row, seed, run) of each agent that is there, first those before training (row `BEFORE`)."""
-        by_variant = {row.variant: name for name, row in self.rows.items()}
+    def agents(self, rows: Mapping[str, Row] | None = None) -> Iterator[tuple[str, int, Path]]:
+        """Yield (row, seed, run) of each agent that is there, first those before training (row `BEFORE`).
+
+        Args:
+            rows: the rows by name; None: those of this call.
+        """
+        by_variant = {row.variant: name for name, row in (self.rows if rows is None else rows).items()}
         for cell in self.grids[0].warm_ups():
             if is_done(cell):
                 yield BEFORE, cell.seed, cell.path
@@ -309,14 +324,14 @@ class Reproduction:
         """Return the folder with an agent's results on benchmarks."""
         return self.path / "benchmarks" / row.replace(" ", "-") / f"seed-{seed}"
 
-    def _write(self, origin: Path, n: int, writer: str) -> None:
+    def _write(self, origin: Path, n: int) -> None:
         """Let a model write the tasks of the offline rows: an endpoint, or the warmed-up simulator."""
-        endpoint = ["simulator.source=endpoint", f"simulator.address={writer}"] if writer else []
+        endpoint = ["simulator.source=endpoint", f"simulator.address={self.writer}"] if self.writer else []
         settings = ['simulator.writes="spec"', 'curriculum.gate="full"', *endpoint]
         generate(n=n, run=origin, out=self.offline, overrides=settings)
 
     def _check_offline(self, n: int) -> None:
-        """Check that there are as many offline tasks as the largest row has.
+        """Check that the offline tasks, if they are written, are as many as the largest row has.
 
         Raises:
             UsageError: there are fewer.
@@ -440,7 +455,7 @@ def collect_runs(
 
 def _on_benchmarks(reproduction: Reproduction, asked: Measured) -> dict[str, list[Mapping[str, Figure]]]:
     found: dict[str, list[Mapping[str, Figure]]] = {}
-    for name, seed, _ in reproduction.agents():
+    for name, seed, _ in reproduction.agents(reproduction.known_rows):
         folder = reproduction.measured(name, seed)
         figures = {one: headline(folder, one, asked.limit) for one in asked.names}
         found.setdefault(name, []).append({one: own for one, own in figures.items() if own is not None})

@@ -369,8 +369,8 @@ class Dataset(QuestionEnvironment):
         if chosen.demonstration:
             needed[chosen.demonstration] = "environment.demonstration"
         self._train, self._held_out, self.omitted = _split(chosen, needed)
-        for row in (*self._train.values(), *self._held_out.values()):
-            if isinstance(shown := row.columns.get(chosen.demonstration), list | dict | bool):
+        for row in (*self._train.values(), *self._held_out.values()) if chosen.demonstration else ():
+            if isinstance(shown := row.columns[chosen.demonstration], list | dict | bool):
                 raise UsageError(
                     f"{chosen.data}, line {row.line}: {chosen.demonstration!r} (environment.demonstration) "
                     f"is {json.dumps(shown)[:60]}, no text; write the agent's whole reply, or null for none"
