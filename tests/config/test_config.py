@@ -16,7 +16,7 @@ from genenv.cli.settings_reference import render_reference
 from genenv.config import tables as config_tables
 from genenv.config.resolved import anchored, by_key, resolve, with_values
 from genenv.config.run import RunConfig, all_settings, as_tables, dump_toml, load_config, parse_config
-from genenv.config.tables import bundled_configs, dump_tables, renamed, validated
+from genenv.config.tables import bundled_configs, dump_tables, validated
 from genenv.curriculum.replay import Replay
 from genenv.curriculum.settings import METHOD, PRESETS, ROBUST, STEPS
 from genenv.environments import environment_config, environment_names, load_environment, shown_name
@@ -499,7 +499,6 @@ KEYS = st.sampled_from(["a", "a b", "model.name", "", '"', "Zoë", "domain"])
 @example({"a b": 1, "model.name": "x", "nested": {}})
 def test_tables_of_any_keys_are_written_and_read_as_they_are(value: Json) -> None:
     tables: JsonObject = {"environment": {"given": value}}
-    assert renamed(tables) == tables
     assert tomllib.loads(dump_tables(tables)) == tables
 
 

@@ -25,9 +25,6 @@ from genenv.plugins import load, parts
 COMMANDS = parts("commands")
 """Command -> its function; only the requested command is loaded."""
 
-RENAMED = {"domain": "env"}
-"""Old names of commands -> new names; the old names work for one release."""
-
 _TYPED = "genenv.command"
 
 
@@ -103,9 +100,6 @@ class _Commands(TyperGroup):
     ) -> tuple[str | None, TyperCommand, list[str]]:
         """Return the requested command in place of its placeholder."""
         typed = [spelled(args[0], COMMANDS), *args[1:]] if args else args
-        if typed and typed[0] in RENAMED:
-            typer.echo(f"genenv {typed[0]} is now called genenv {RENAMED[typed[0]]}", err=True)
-            typed[0] = RENAMED[typed[0]]
         name, found, rest = super().resolve_command(ctx, typed)
         ctx.meta[_TYPED] = name
         return (

@@ -24,7 +24,6 @@ from genenv.config.tables import (
     merged,
     not_allowed,
     read_tables,
-    renamed,
     validated,
 )
 from genenv.config.variants import with_variant
@@ -473,7 +472,6 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, vari
     """
     document = read_tables(path) if path is not None else {}
     own = path is not None and _is_a_runs_own(path)
-    document = renamed(document) if own else document
     names = [one for one in overrides if one.partition("=")[0].strip() == "variant"]
     named: dict[str, Json] = {"variant": variant} if variant else {}
     for override in () if variant else names:
@@ -487,7 +485,7 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, vari
 
 
 def _is_a_runs_own(path: Path) -> bool:
-    """Return whether a file is the `config.toml` of a run, possibly of an older version."""
+    """Return whether a file is the `config.toml` of a run, not a preset."""
     return path.name == "config.toml" and (path.parent / "checkpoints").is_dir()
 
 
@@ -498,7 +496,7 @@ def parse_config(document: JsonObject) -> RunConfig:
         UsageError: a key is unknown or a value is not allowed.
     """
     agents = _agent_tables(document)
-    document = {key: value for key, value in renamed(document, warn=True).items() if key != "agents"}
+    document = {key: value for key, value in document.items() if key != "agents"}
     field = EnvironmentConfig.model_fields["name"]
     section = document.get("environment", {})
     env: JsonObject = section if isinstance(section, Mapping) else {}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import logging
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,15 +22,8 @@ from genenv.texts import masked
 from genenv.types import Json, JsonObject
 from genenv.untrusted.documents import Unreadable, read_toml
 
-RENAMED = {
-    "curriculum.temperature": "curriculum.rwr_lambda",
-    "domain": "environment",
-    "shift.domain": "shift.environment",
-}
-"""Settings and sections of older versions, with their present names. The old names work for one release."""
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 """Keys that TOML takes without quotes."""
-_LOG = logging.getLogger(__name__)
 
 _SYNONYMS: Mapping[str, Sequence[str]] = {
     other: names.split()
@@ -218,26 +210,6 @@ def toml_value(value: Json) -> str:
     if isinstance(value, Sequence):
         return f"[{', '.join(map(toml_value, value))}]"
     return repr(value)
-
-
-def renamed(tables: Mapping[str, Json], *, warn: bool = False, section: str = "") -> dict[str, Json]:
-    """Return tables in which settings of older versions have their present names.
-
-    Args:
-        tables: tables of a file; if two keys set one setting, the later one wins.
-        warn: log one line for each old name.
-        section: dotted key of the tables, with a trailing dot.
-    """
-    found: dict[str, Json] = {}
-    for key, value in tables.items():
-        old, new = f"{section}{key}", RENAMED.get(f"{section}{key}", f"{section}{key}")
-        if warn and new != old:
-            _LOG.warning(
-                "%r is now called %r in settings; the old name works until the next release", old, new
-            )
-        inner = renamed(value, warn=warn, section=f"{new}.") if isinstance(value, Mapping) else value
-        found = merged(found, {new.removeprefix(section): inner})
-    return found
 
 
 def check_keys(document: JsonObject, known: Sequence[str]) -> None:

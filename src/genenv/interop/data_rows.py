@@ -131,7 +131,7 @@ class Source:
         settings = cast(
             "dict[str, Any]", read_toml(folder.config.read_text(encoding="utf-8"), str(folder.config))
         )
-        named = settings.get("environment", settings.get("domain", {}))
+        named = settings.get("environment", {})
         self.environment = str(named.get("name", "unknown"))
         self.model = str(settings.get("policy", {}).get("model", "unknown"))
         may = named.get("style") == "native" or "members" in named

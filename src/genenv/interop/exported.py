@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import AliasChoices, BaseModel, Field, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from genenv.chat.assistant import ChatMessage, ToolCall
 from genenv.chat.tool_calls import arguments_of, as_text
@@ -34,7 +34,7 @@ class About(BaseModel, frozen=True, extra="forbid"):
 
     version: int = 1
     name: str
-    environment: str = Field(validation_alias=AliasChoices("environment", "domain"))
+    environment: str
     """The environment's name, `./bundle` for the bundle in the same folder, or `package.module:Class`."""
     settings: dict[str, Any]
     """The environment's settings."""
@@ -227,7 +227,7 @@ def task_of(text: str) -> Task:
 
 class _TaskText(BaseModel, frozen=True, extra="forbid"):
     id: str
-    environment: str = Field(validation_alias=AliasChoices("environment", "domain"))  # `domain`: its old name
+    environment: str
     skills: tuple[str, ...]
     messages: tuple[Message, ...]
     spec: dict[str, JsonValue]

@@ -30,7 +30,7 @@ from genenv.config.resolved import (
     with_values,
 )
 from genenv.config.run import RunConfig, dump_toml, load_config
-from genenv.config.tables import apply_override, dump_tables, flat, read_tables, renamed, toml_value
+from genenv.config.tables import apply_override, dump_tables, flat, read_tables, toml_value
 from genenv.environments import is_folder
 from genenv.errors import UsageError
 from genenv.files import write_whole
@@ -316,11 +316,11 @@ def _changed_in_file(folder: RunFolder, config_path: Path, saved: Mapping[str, J
     The value is None if CONFIG no longer sets the key. Runs of older versions have no `started.toml`: for
     them, all settings of CONFIG are returned.
     """
-    now, said = by_key(anchored(load_config(config_path))), flat(renamed(read_tables(config_path)))
+    now, said = by_key(anchored(load_config(config_path))), flat(read_tables(config_path))
     record_ = started(folder)
     if not record_.is_file():
         return {key: now.get(key) for key in now.keys() | saved.keys()}
-    before = flat(renamed(read_tables(record_)))
+    before = flat(read_tables(record_))
     return {key: now.get(key) for key in before.keys() | said.keys() if before.get(key) != said.get(key)}
 
 
@@ -329,7 +329,7 @@ def _in_overrides(folder: RunFolder, overrides: Sequence[str], saved: RunConfig)
     tables: dict[str, Json] = {}
     for override in overrides:
         apply_override(tables, override)
-    said = flat(renamed(tables))
+    said = flat(tables)
     own = saved.environment.name
     name = absolute_environment(str(said.get("environment.name", own)))
     if name != own and not _has_moved(own, name):

@@ -235,7 +235,7 @@ class Run:
     @property
     def environment(self) -> str:
         """The environment's name for people; "" if the settings name none."""
-        return shown_name(self.text("environment.name", "domain.name"))
+        return shown_name(self.text("environment.name"))
 
     def series(self, metric: str) -> Mapping[int, float]:
         """Return a metric by round, for the rounds that have it."""

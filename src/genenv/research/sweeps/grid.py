@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from genenv.config.resolved import by_key
 from genenv.config.run import RunConfig, load_config, parse_config
-from genenv.config.tables import apply_override, dump_tables, read_tables, renamed
+from genenv.config.tables import apply_override, dump_tables, read_tables
 from genenv.config.variants import with_variant
 from genenv.errors import DataError, UsageError, first_problem
 from genenv.files import check_writable, write_whole
@@ -169,7 +169,7 @@ class Grid(_File, frozen=True):
             UsageError: a variant or setting is wrong, or the folder holds a sweep of other settings.
             DataError: the existing sweep is damaged.
         """
-        document = renamed(read_tables(config), warn=True)
+        document = read_tables(config)
         for override in overrides:
             apply_override(document, override)
         for variant in variants:

@@ -141,7 +141,7 @@ def replayed(
         Each call as text, its result, and the places that it changed, as `differences.changed` gives them.
         None if the run has another environment, or the payload is of another version.
     """
-    if settings.get("environment.name", settings.get("domain.name")) != ToolCalling.name:
+    if settings.get("environment.name") != ToolCalling.name:
         return None
     known = ToolCallingConfig.model_fields
     own = {name.removeprefix("environment."): value for name, value in settings.items()}
