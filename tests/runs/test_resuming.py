@@ -110,7 +110,7 @@ def test_the_runs_own_config_asks_for_nothing(mine: Path) -> None:
         ("curriculum.alpha=0.4", "curriculum.alpha"),
         ("policy.model=another/model", "policy.model"),
         ("policy.threads=3", "policy.threads"),
-        ("curriculum.temperature=3", "curriculum.rwr_lambda"),
+        ("curriculum.rwr_lambda=3", "curriculum.rwr_lambda"),
         ("run.seed=7", "run.seed"),
         ("run.eval_tasks=3", "run.eval_tasks"),
         ("environment.name=household", "environment.name"),
@@ -360,61 +360,6 @@ def test_a_name_that_is_no_place_stays_as_it_is(
     saved: RunConfig = load_config(tmp_path / "a/config.toml")
     assert (saved.policy.model, saved.policy.simulator_model) == ("smollm2-135m", "org/name")
     assert saved.agent.algorithm == "grpo"
-
-
-# settings that had another name
-
-
-def with_old_names(file: Path) -> None:
-    text = file.read_text(encoding="utf-8")
-    file.write_text(text.replace("rwr_lambda", "temperature"), encoding="utf-8")
-
-
-@pytest.mark.long
-def test_a_run_that_was_begun_under_an_older_name_of_a_setting_goes_on(config: Path, tmp_path: Path) -> None:
-    config.write_text(config.read_text() + "\n[curriculum]\nrwr_lambda = 3\n", encoding="utf-8")
-    path = tmp_path / "old"
-    succeeds("train", config, "--out", path)
-    for file in (path / "config.toml", path / "started.toml"):
-        with_old_names(file)
-        assert "temperature = 3" in file.read_text(encoding="utf-8")
-    assert load_config(path / "config.toml").curriculum.rwr_lambda == 3
-    succeeds("train", "--resume", "--out", path, *longer(2))
-    succeeds("train", config, "--resume", "--out", path, *longer(3))
-    with_old_names(path / "config.toml")
-    succeeds("train", path / "config.toml", "--resume", "--out", path, *longer(4))
-    succeeds("report", path)
-    assert rounds(path) == 4
-    assert load_config(path / "config.toml").curriculum.rwr_lambda == 3
-
-
-def test_a_new_value_of_a_setting_that_had_another_name_is_refused_by_its_name(
-    config: Path, tmp_path: Path
-) -> None:
-    said = config.read_text()
-    config.write_text(said + "\n[curriculum]\nrwr_lambda = 3\n", encoding="utf-8")
-    path = tmp_path / "old"
-    succeeds("train", config, "--out", path)
-    with_old_names(path / "config.toml")
-    with_old_names(path / "started.toml")
-    for line in ("rwr_lambda = 4", ""):
-        config.write_text(f"{said}\n[curriculum]\n{line}\n", encoding="utf-8")
-        sentence = refused("train", config, "--resume", "--out", path)
-        assert "other settings: curriculum.rwr_lambda" in sentence
-
-
-def test_a_config_with_older_names_of_settings_works_and_says_what_they_are_called_now(
-    config: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    succeeds("train", config, "--out", tmp_path / "run")
-    older = '\n[domain]\nname = "tool_calling"\n[curriculum]\ntemperature = 3\n'
-    config.write_text(config.read_text() + older, encoding="utf-8")
-    succeeds("train", config, "--out", tmp_path / "new")
-    said = caplog.text
-    assert said.count("'curriculum.temperature' is now called 'curriculum.rwr_lambda'") == 1
-    assert said.count("'domain' is now called 'environment'") == 1
-    assert "rwr_lambda = 3" in (tmp_path / "new" / "config.toml").read_text(encoding="utf-8")
-    assert "rwr_lambda" in refused("train", config, "--out", tmp_path / "run", "--resume")
 
 
 def test_a_variant_that_is_named_for_writing_brings_its_settings(tmp_path: Path) -> None:
