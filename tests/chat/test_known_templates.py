@@ -183,7 +183,7 @@ def test_without_what_is_left_out_a_conversation_is_what_a_server_makes_of_it(
     else:
         begins = chat.spelling.closing if chat.opens_thought else chat.spelling.answer
     reply = (*chat.encode(f"{begins}12 euros"), chat.end_id)
-    tail, head, last = chat.left_out("user", prompt, reply)
+    tail, head, last = chat.left_out(["user"], prompt, reply)
     told = [Message(role="user", content="w")]
     seen = (*prompt[: len(prompt) - tail], *reply[head : len(reply) - last], *chat.render(told, first=False))
     said = [{"role": m.role, "content": m.content} for m in asked("")]
@@ -196,14 +196,15 @@ def test_without_what_is_left_out_a_conversation_is_what_a_server_makes_of_it(
 def test_a_template_that_keeps_thoughts_leaves_nothing_out(tiny: Any, name: str) -> None:
     chat = chat_of(tiny, FOLDER / f"{name}.jinja")
     reply = (*chat.encode("<think>hm</think>12"), chat.end_id)
-    assert chat.left_out("user", chat.render(asked(""), first=True), reply) == (0, 0, 0)
+    assert chat.left_out(["user"], chat.render(asked(""), first=True), reply) == (0, 0, 0)
 
 
 def test_thoughts_of_calls_stay_as_long_as_their_results_come(tiny: Any) -> None:
     chat = chat_of(tiny, FOLDER / "qwen3.jinja")
     prompt, reply = chat.render(asked(""), first=True), (*chat.encode("<think>hm</think>\n\n12"), chat.end_id)
-    assert chat.left_out("tool", prompt, reply) == (0, 0, 0)
-    assert chat.left_out("user", prompt, reply)[1] > 0
+    assert chat.left_out(["tool"], prompt, reply) == (0, 0, 0)
+    assert chat.left_out(["user"], prompt, reply)[1] > 0
+    assert chat.left_out(["tool", "tool", "user"], prompt, reply) == chat.left_out(["user"], prompt, reply)
 
 
 @pytest.mark.parametrize("name", ["glm4moe", "nemotron_3_super"])
@@ -211,6 +212,7 @@ def test_a_template_that_writes_another_thought_instead_is_warned_of(
     tiny: Any, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    prompt, reply = chat.render(asked(""), first=True), chat.encode_reply("12")
     for _ in range(2):
-        assert chat.left_out("user", chat.render(asked(""), first=True), chat.encode_reply("12")) == (0, 0, 0)
+        assert chat.left_out(["user"], prompt, reply) == (0, 0, 0)
     assert caplog.text.count("writes something else in the place of earlier thoughts") == 1
