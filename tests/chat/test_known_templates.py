@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from genenv.chat.format import ChatFormat
 from genenv.chat.reasoning import answer_of
 from genenv.chat.tool_calls import message_of, normalize_tool_calls
-from genenv.errors import UsageError
+from genenv.errors import RolloutError, UsageError
 from genenv.types import Message
 
 _SPEC = importlib.util.find_spec("trl")
@@ -111,6 +112,21 @@ def test_calls_in_tags_in_python_and_in_gemmas_form_are_heard_as_they_were_writt
     assert normalize_tool_calls(answer_of(chat.decode(ids[:-1]), opened=opened), [TOOL]) == call
 
 
+TYPES = {"on": {"type": "boolean"}, "at": {"type": ["integer", "null"]}, "code": {"type": ["string", "null"]}}
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_think", "nemotron_3_super", "qwen3_8", "gemma4_v2", "lfm2_2_5"])
+def test_values_of_all_types_are_heard_as_they_were_written(tiny: Any, name: str) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    parameters = {"type": "object", "properties": TYPES}
+    tool = {"type": "function", "function": {"name": "set", "description": "Sets.", "parameters": parameters}}
+    for on, at, code in ((True, None, "12345"), (False, 7, None)):
+        given = json.dumps({"name": "set", "arguments": {"at": at, "code": code, "on": on}})
+        call = f"<tool_call>\n{given}\n</tool_call>"
+        reply = answer_of(chat.decode(chat.encode_reply(call, [tool])), opened=chat.opens_thought)
+        assert normalize_tool_calls(reply, [tool]) == call
+
+
 STOPS = {
     "gptoss": ("<|return|>", "<|call|>"),
     "gemma4_v5": ("<turn|>", "<|tool_response>"),
@@ -134,6 +150,21 @@ def test_calls_that_end_with_a_token_of_their_own_are_played_turn_by_turn(tiny: 
     told = {"role": "tool", "content": result.content, "tool_call_id": "call00000", "name": "pay"}
     whole = [{"role": m.role, "content": m.content} for m in asked("")]
     assert tuple(ids) == chat.render_whole([*whole, message_of(CALL), told], [TOOL])[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "solution"),
+    [
+        ("gptoss", f"{CALL}\n{CALL}"),
+        ("lfm2_2_5", CALL.replace("Zoë", "Zoë's")),
+        ("llama3_1", f"Yes.\n{CALL}"),
+    ],
+)
+def test_a_solution_that_a_template_changes_is_refused(tiny: Any, name: str, solution: str) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja", *STOPS.get(name, ()))
+    assert chat.encode_reply(CALL, [TOOL])
+    with pytest.raises(RolloutError, match="otherwise than a model could say it"):
+        chat.encode_reply(solution, [TOOL])
 
 
 @pytest.mark.parametrize("name", STOPS)

@@ -23,9 +23,9 @@ from typing import Any, TypeVar, cast
 from tokenizers import Tokenizer
 
 from genenv.chat.assistant import ChatMessage
-from genenv.chat.reasoning import CLOSING, USUAL, spelling_of
+from genenv.chat.reasoning import CLOSING, USUAL, answer_of, spelling_of
 from genenv.chat.template import ChatTemplate
-from genenv.chat.tool_calls import CALL_TOKENS, ToolFormat, message_of
+from genenv.chat.tool_calls import CALL_TOKENS, NOT_SAYABLE, ToolFormat, message_of, read_calls
 from genenv.errors import GenenvError, RolloutError, first_line
 from genenv.types import Json, JsonObject, Message
 
@@ -145,7 +145,7 @@ class ChatFormat:
 
         Raises:
             UsageError: the template has no format for tools.
-            RolloutError: the template or the tokenizer does not accept the reply.
+            RolloutError: the template or the tokenizer does not accept the reply, or changes it.
         """
         if tools:
             self.tool_format.check()
@@ -157,7 +157,17 @@ class ChatFormat:
                 return (*(self.plain.encode(begins) if begins else ()), *said, self.end_id)
             (message, offered), mark = self.plain.hide((message_of(text), list(tools)))
             said, end = self.tool_format.reply(message, offered)
-            return (*self.plain.encode(said, mark), self.tokenizer.convert_tokens_to_ids(end))
+            ids = (*self.plain.encode(said, mark), int(self.tokenizer.convert_tokens_to_ids(end)))
+            words, calls = self._read(text, tools)
+            words_read, calls_read = self._read(self.decode(ids), tools)
+            if calls != calls_read or words not in words_read:
+                raise RolloutError(NOT_SAYABLE)
+            return ids
+
+    def _read(self, text: str, tools: Sequence[JsonObject]) -> tuple[str, list[tuple[str, str]]]:
+        """Return the words of a reply, and its calls in a form that can be compared."""
+        words, calls = read_calls(answer_of(text, opened=self.opens_thought), tools)
+        return words.strip(), [(call.name, json.dumps(call.arguments, sort_keys=True)) for call in calls]
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Return the ids of template text, in which the strings of control tokens become control tokens."""
