@@ -145,11 +145,13 @@ class Sampler(Protocol):
         """Return the token ids of a demonstration's reply, including the end-of-turn token."""
         ...
 
-    def left_out(self, role: str, prompt: Sequence[int], reply: Sequence[int]) -> tuple[int, int, int]:
+    def left_out(
+        self, roles: Sequence[str], prompt: Sequence[int], reply: Sequence[int]
+    ) -> tuple[int, int, int]:
         """Count the tokens of an earlier turn, mostly its thought, that the chat template drops later.
 
         Args:
-            role: role of the message that follows the turn.
+            roles: roles of the messages that follow the turn.
             prompt: token ids that the turn's reply answered.
             reply: token ids of the turn's reply.
 

@@ -30,6 +30,7 @@ class Answers:
         self.inner, self.prompts = inner, list[tuple[int, ...]]()
         self.end_of_thought, self.context_tokens = inner.end_of_thought, inner.context_tokens
         self.render, self.encode_reply, self.left_out = inner.render, inner.encode_reply, inner.left_out
+        self.end_round = inner.end_round
 
     async def sample(self, request: Any) -> Any:
         self.prompts.append(request.prompt_ids)
@@ -104,3 +105,35 @@ def test_templates_that_keep_all_leave_nothing_out(toy: Any, tiny: Any) -> None:
     assert trace.left_out == ()
     assert len(imitate(trace)) == 1
     assert Message(role="tool", content="once more") in trace.messages
+
+
+DROPPING_BEFORE_USERS = (
+    "{% set roles = messages | map(attribute='role') | list %}{% for m in messages %}"
+    "<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' and 'user' in roles[loop.index:] %}"
+    "{{ m.content.split('</think>')[-1].lstrip('\\n') }}{% else %}{{ m.content }}{% endif %}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+"""As Qwen 3: thoughts stay as long as only results of tools follow."""
+
+
+def test_thoughts_are_dropped_if_a_user_speaks_after_the_result_of_a_tool(toy: Any, tiny: Any) -> None:
+    sampler = tiny.player(folder=tiny.folder(template=DROPPING_BEFORE_USERS))
+    told = [Message(role="tool", content="3"), Message(role="user", content="once more")]
+
+    class Told(toy.Environment):
+        def episode(self, task: Any) -> Any:
+            episode = super().episode(task)
+
+            async def run(ask: Any) -> None:
+                await ask(task.messages)
+                await ask(told)
+
+            episode.run = run
+            return episode
+
+    answers, task = Answers(sampler), toy.task(1, 2, turns=2)
+    asyncio.run(roll_out(Told(), answers, [task], rollouts=1, sampling=SAMPLING))
+    said = [*task.messages, Message(role="assistant", content="3"), *told]
+    whole = sampler.model.chat.render_whole([{"role": m.role, "content": m.content} for m in said])[0]
+    decode = sampler.model.tokenizer.decode
+    assert decode(answers.prompts[-1]) == decode(whole)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from genenv.chat.format import ChatFormat
 from genenv.chat.reasoning import answer_of
 from genenv.chat.tool_calls import message_of, normalize_tool_calls
-from genenv.errors import UsageError
+from genenv.errors import RolloutError, UsageError
 from genenv.types import Message
 
 _SPEC = importlib.util.find_spec("trl")
@@ -111,6 +112,21 @@ def test_calls_in_tags_in_python_and_in_gemmas_form_are_heard_as_they_were_writt
     assert normalize_tool_calls(answer_of(chat.decode(ids[:-1]), opened=opened), [TOOL]) == call
 
 
+TYPES = {"on": {"type": "boolean"}, "at": {"type": ["integer", "null"]}, "code": {"type": ["string", "null"]}}
+
+
+@pytest.mark.parametrize("name", ["qwen3_5_think", "nemotron_3_super", "qwen3_8", "gemma4_v2", "lfm2_2_5"])
+def test_values_of_all_types_are_heard_as_they_were_written(tiny: Any, name: str) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    parameters = {"type": "object", "properties": TYPES}
+    tool = {"type": "function", "function": {"name": "set", "description": "Sets.", "parameters": parameters}}
+    for on, at, code in ((True, None, "12345"), (False, 7, None)):
+        given = json.dumps({"name": "set", "arguments": {"at": at, "code": code, "on": on}})
+        call = f"<tool_call>\n{given}\n</tool_call>"
+        reply = answer_of(chat.decode(chat.encode_reply(call, [tool])), opened=chat.opens_thought)
+        assert normalize_tool_calls(reply, [tool]) == call
+
+
 STOPS = {
     "gptoss": ("<|return|>", "<|call|>"),
     "gemma4_v5": ("<turn|>", "<|tool_response>"),
@@ -134,6 +150,21 @@ def test_calls_that_end_with_a_token_of_their_own_are_played_turn_by_turn(tiny: 
     told = {"role": "tool", "content": result.content, "tool_call_id": "call00000", "name": "pay"}
     whole = [{"role": m.role, "content": m.content} for m in asked("")]
     assert tuple(ids) == chat.render_whole([*whole, message_of(CALL), told], [TOOL])[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "solution"),
+    [
+        ("gptoss", f"{CALL}\n{CALL}"),
+        ("lfm2_2_5", CALL.replace("Zoë", "Zoë's")),
+        ("llama3_1", f"Yes.\n{CALL}"),
+    ],
+)
+def test_a_solution_that_a_template_changes_is_refused(tiny: Any, name: str, solution: str) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja", *STOPS.get(name, ()))
+    assert chat.encode_reply(CALL, [TOOL])
+    with pytest.raises(RolloutError, match="otherwise than a model could say it"):
+        chat.encode_reply(solution, [TOOL])
 
 
 @pytest.mark.parametrize("name", STOPS)
@@ -183,7 +214,7 @@ def test_without_what_is_left_out_a_conversation_is_what_a_server_makes_of_it(
     else:
         begins = chat.spelling.closing if chat.opens_thought else chat.spelling.answer
     reply = (*chat.encode(f"{begins}12 euros"), chat.end_id)
-    tail, head, last = chat.left_out("user", prompt, reply)
+    tail, head, last = chat.left_out(["user"], prompt, reply)
     told = [Message(role="user", content="w")]
     seen = (*prompt[: len(prompt) - tail], *reply[head : len(reply) - last], *chat.render(told, first=False))
     said = [{"role": m.role, "content": m.content} for m in asked("")]
@@ -196,14 +227,15 @@ def test_without_what_is_left_out_a_conversation_is_what_a_server_makes_of_it(
 def test_a_template_that_keeps_thoughts_leaves_nothing_out(tiny: Any, name: str) -> None:
     chat = chat_of(tiny, FOLDER / f"{name}.jinja")
     reply = (*chat.encode("<think>hm</think>12"), chat.end_id)
-    assert chat.left_out("user", chat.render(asked(""), first=True), reply) == (0, 0, 0)
+    assert chat.left_out(["user"], chat.render(asked(""), first=True), reply) == (0, 0, 0)
 
 
 def test_thoughts_of_calls_stay_as_long_as_their_results_come(tiny: Any) -> None:
     chat = chat_of(tiny, FOLDER / "qwen3.jinja")
     prompt, reply = chat.render(asked(""), first=True), (*chat.encode("<think>hm</think>\n\n12"), chat.end_id)
-    assert chat.left_out("tool", prompt, reply) == (0, 0, 0)
-    assert chat.left_out("user", prompt, reply)[1] > 0
+    assert chat.left_out(["tool"], prompt, reply) == (0, 0, 0)
+    assert chat.left_out(["user"], prompt, reply)[1] > 0
+    assert chat.left_out(["tool", "tool", "user"], prompt, reply) == chat.left_out(["user"], prompt, reply)
 
 
 @pytest.mark.parametrize("name", ["glm4moe", "nemotron_3_super"])
@@ -211,6 +243,7 @@ def test_a_template_that_writes_another_thought_instead_is_warned_of(
     tiny: Any, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    prompt, reply = chat.render(asked(""), first=True), chat.encode_reply("12")
     for _ in range(2):
-        assert chat.left_out("user", chat.render(asked(""), first=True), chat.encode_reply("12")) == (0, 0, 0)
+        assert chat.left_out(["user"], prompt, reply) == (0, 0, 0)
     assert caplog.text.count("writes something else in the place of earlier thoughts") == 1

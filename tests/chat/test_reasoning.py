@@ -68,6 +68,16 @@ SPELT = [
         "<|channel|>commentary<|message|>p<|end|><|start|>assistant to=functions.f<|channel|>commentary json",
         "p<|start|>assistant to=functions.f<|channel|>commentary json",
     ),
+    ('<|channel|>final <|constrain|>json<|message|>{"a": 1}<|return|>', '{"a": 1}'),
+    ("<|channel|>commentary<|constrain|>json<|message|>p", "p"),
+    (
+        "<|start|>assistant to=functions.f<|channel|>commentary<|message|>{}",
+        "<|start|>assistant to=functions.f<|channel|>commentary<|message|>{}",
+    ),
+    (
+        "<|start|>assistant<|channel|>commentary to=functions.f<|message|>{}",
+        "<|channel|>commentary to=functions.f<|message|>{}",
+    ),
     ("<think>a</think>b", "<think>a</think>b"),
     ("b <|end|> [x]", "b <|end|> [x]"),
 ]

@@ -24,6 +24,7 @@ TOOL = {
     },
 }
 ALL = ["qwen", "thinking", "always", "llama", "mistral"]
+PAY = ("pay", {"to": "Zoë"})
 SINGLE = {"llama"}
 """Templates that take one call in a reply."""
 
@@ -132,6 +133,33 @@ def test_more_calls_than_a_template_takes_fail_the_attempt_and_not_the_run(
 ) -> None:
     with pytest.raises(RolloutError, match="one call at a time"):
         chats["llama"].encode_reply(text_of(("pay", {}), ("pay", {"to": "Zoë"})), [TOOL])
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "solution"),
+    [
+        ("m.tool_calls or []", "(m.tool_calls or [])[:1]", text_of(PAY, PAY)),
+        (
+            "{{ c.function.arguments | tojson }}",
+            '{ {% for k, v in c.function.arguments.items() %}"{{ k }}": "{{ v }}"{% endfor %} }',
+            text_of(("pay", {"to": '"Zoë"'})),
+        ),
+        (
+            "{{ m.content }}{% for c",
+            "{{ '' if m.tool_calls else m.content }}{% for c",
+            text_of(PAY, words="Yes."),
+        ),
+    ],
+    ids=["the first call only", "strings without escapes", "no words beside calls"],
+)
+def test_a_solution_that_a_template_changes_fails_the_attempt_and_not_the_run(
+    tiny: Any, templates: dict[str, str], written: str, instead: str, solution: str
+) -> None:
+    assert written in templates["qwen"]
+    chat = ChatFormat(tiny.tokenizer(templates["qwen"].replace(written, instead)))
+    assert chat.encode_reply(text_of(PAY), [TOOL])
+    with pytest.raises(RolloutError, match="otherwise than a model could say it"):
+        chat.encode_reply(solution, [TOOL])
 
 
 def test_a_broken_call_is_heard_as_a_call_that_is_right_nowhere() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +25,14 @@ G = ToolCall(name="g", arguments={})
         ('{"name": "f", "parameters": {"a": 1}}', "", (F,)),
         ('<|python_tag|>{"name": "f", "parameters": {"a": 1}}', "", (F,)),
         ('[TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": {}}]', "", (F, G)),
+        ('Let me see.[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}]', "Let me see.", (F,)),
+        ("The token [TOOL_CALLS] begins calls.", "The token [TOOL_CALLS] begins calls.", ()),
+        ('{"name": "f", "parameters": {"a": 1}}; {"name": "g", "parameters": {}}', "", (F, G)),
+        ('{"name": "f", "parameters": {"a": 1}}; done', '{"name": "f", "parameters": {"a": 1}}; done', ()),
+        ('{"answer": 4}; {"answer": 5}', '{"answer": 4}; {"answer": 5}', ()),
+        ('{"name": "g", "parameters": null}', "", (G,)),
+        ('<tool_call>{"name": "g", "arguments": null}</tool_call>', "", (G,)),
+        ('<tool_call>{"name": "g", "arguments": ""}</tool_call>', "", (G,)),
         ('```json\n{"name": "f", "arguments": {"a": 1}}\n```', "", (F,)),
         ("There is no such tool.", "There is no such tool.", ()),
         ('{"answer": 4}', '{"answer": 4}', ()),
@@ -95,6 +105,20 @@ FORMATS = {
         'Sure.<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{"a": 1}<|call|>',
         F,
     ),
+    "gpt-oss, no content type": (
+        'Sure.<|channel|>commentary to=functions.f<|message|>{"a": 1}<|call|>',
+        F,
+    ),
+    "gpt-oss, code": ('Sure.<|channel|>commentary to=functions.f code<|message|>{"a": 1}<|call|>', F),
+    "gpt-oss, among thoughts": (
+        'Sure.<|channel|>analysis to=functions.f <|constrain|>json<|message|>{"a": 1}<|call|>',
+        F,
+    ),
+    "gpt-oss, the recipient first": (
+        'Sure.<|start|>assistant to=functions.f<|channel|>commentary<|message|>{"a": 1}<|call|>',
+        F,
+    ),
+    "gpt-oss, a tool of its own": ('Sure.<|channel|>commentary to=f<|message|>{"a": 1}<|call|>', F),
     "Mistral": ('Sure.[TOOL_CALLS]f[ARGS]{"a": 1}', F),
     "LFM 2": ("Sure.<|tool_call_start|>[f(a=1)]<|tool_call_end|>", F),
     "Llama 4": ("Sure.<|python_start|>[f(a=1)]<|python_end|>", F),
@@ -112,6 +136,56 @@ def test_models_call_in_forms_of_their_own(name: str) -> None:
 @pytest.mark.parametrize("name", ["Qwen 3.5", "Seed", "GLM", "MiniMax"])
 def test_a_tool_says_what_is_a_text_where_the_format_does_not(name: str) -> None:
     assert read_calls(FORMATS[name][0], [TOOL])[1] == (TEXT,)
+
+
+TEXT_OR_NULL = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+READINGS = [
+    ({"type": "boolean"}, "True", True),
+    ({"type": "boolean"}, "false", False),
+    ({"type": ["integer", "null"]}, "None", None),
+    ({"type": "integer", "minimum": 5}, "3", 3),
+    (TEXT_OR_NULL, "12345", "12345"),
+    (TEXT_OR_NULL, "None", None),
+    (TEXT_OR_NULL, "null", None),
+    ({"type": ["string", "null"]}, "[1]", "[1]"),
+    ({"$ref": "#/$defs/code"}, "12345", "12345"),
+    ({"enum": ["1", "2"]}, "1", "1"),
+    ({"enum": [1, "auto"]}, "1", 1),
+    ({"type": "string", "pattern": "^a"}, "12345", "12345"),
+    ({"type": "string"}, "None", "None"),
+    ({"type": "string"}, '"12"', '"12"'),
+    ({"type": "array", "items": {"type": "string"}}, "['a', None]", ["a", None]),
+    ({"type": "object"}, "{'a': True}", {"a": True}),
+    ({"type": "integer"}, "many", "many"),
+    ({}, "12", 12),
+    ({}, "True", True),
+    ({}, "(555) 12", "(555) 12"),
+]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "<tool_call><function=f><parameter=a>\n{}\n</parameter></function></tool_call>",
+        "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>{}</arg_value></tool_call>",
+        '<invoke name="f"><parameter name="a">{}</parameter></invoke>',
+    ],
+    ids=["Qwen 3.5", "GLM", "MiniMax"],
+)
+@pytest.mark.parametrize(("schema", "text", "value"), READINGS)
+def test_a_value_without_a_type_is_what_the_schema_of_its_parameter_allows(
+    form: str, schema: Any, text: str, value: Any
+) -> None:
+    parameters = {"type": "object", "properties": {"a": schema}, "$defs": {"code": {"type": "string"}}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    call = ToolCall(name="f", arguments={"a": value})
+    assert read_calls(form.replace("{}", text), [tool]) == ("", (call,))
+
+
+def test_gemma_may_write_the_constants_of_python() -> None:
+    text = '<|tool_call>call:f{a:None,None:[1,True,None],c:<|"|>x,None<|"|>}<tool_call|>'
+    arguments = {"a": None, "None": [1, True, None], "c": "x,None"}
+    assert read_calls(text) == ("", (ToolCall(name="f", arguments=arguments),))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +213,9 @@ def test_calls_as_python_writes_them_are_parsed_and_never_run(text: str, calls: 
         "<arg_key>a</arg_key><arg_value>",
         '<|tool_call>call:f{a:<|"|>',
         " to=functions.f<|channel|>commentary",
+        "<|channel|>commentary to=functions.f <|constrain|>",
         "[TOOL_CALLS]f[ARGS]",
+        "[TOOL_CALLS][{",
         "<｜tool▁call▁begin｜>f<｜tool▁sep｜>",
         "<|python_start|>[f(",
     ],

@@ -39,6 +39,11 @@ PIECES = st.sampled_from(
         "}",
         "<tool_call>",
         "</tool_call>",
+        "<function=find>",
+        "<parameter=size>",
+        "<parameter=tags>",
+        "</parameter>",
+        "<|channel|>commentary to=find<|message|>",
         '{"name": "find", "arguments": {',
         '"item": ',
         "\n",
@@ -83,7 +88,7 @@ def test_a_reply_is_calls_or_words_or_malformed(fuzz: Fuzz) -> None:
 
 def test_calls_in_the_forms_of_models_are_read(fuzz: Fuzz) -> None:
     def read(text: str) -> None:
-        words, calls = read_calls(text)
+        words, calls = read_calls(text, [TOOL.schema])
         assert isinstance(words, str)
         for call in calls:
             TOOL.problem(call.arguments)

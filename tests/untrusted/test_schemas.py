@@ -286,11 +286,15 @@ def test_a_grammar_has_only_what_grammars_can_hold_to() -> None:
     assert writable(kept) == kept
 
 
-@pytest.mark.parametrize("value", [10**400, float("inf"), [10**400]])
+@pytest.mark.parametrize("value", [10**400, float("inf"), [10**400], float("nan")])
 def test_numbers_that_no_float_holds_are_refused(value: object) -> None:
     for schema in ({"multipleOf": 0.01}, {"items": {"multipleOf": 0.01}}):
         found = Validator(plain_schema(schema)).problem(cast(Json, value))
         assert found is None or found == ("", "it holds a number that is too large to be checked")
+
+
+def test_a_number_that_no_message_can_show_is_refused() -> None:
+    assert Validator(plain_schema({"type": "string"})).problem(10**5000) is not None
 
 
 def test_long_values_in_many_messages_take_no_time() -> None:

@@ -65,7 +65,9 @@ class ScriptedSampler:
         """Return the bytes of the reply and the end token."""
         return (*clean(text).encode(), END)
 
-    def left_out(self, role: str, prompt: Sequence[int], reply: Sequence[int]) -> tuple[int, int, int]:
+    def left_out(
+        self, roles: Sequence[str], prompt: Sequence[int], reply: Sequence[int]
+    ) -> tuple[int, int, int]:
         """Return zeros: a chat template drops nothing, since scripts write no thoughts."""
         return 0, 0, 0
 

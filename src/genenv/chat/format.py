@@ -13,6 +13,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import functools
+import itertools
 import json
 import logging
 import re
@@ -22,9 +23,9 @@ from typing import Any, TypeVar, cast
 from tokenizers import Tokenizer
 
 from genenv.chat.assistant import ChatMessage
-from genenv.chat.reasoning import CLOSING, USUAL, spelling_of
+from genenv.chat.reasoning import CLOSING, USUAL, answer_of, spelling_of
 from genenv.chat.template import ChatTemplate
-from genenv.chat.tool_calls import CALL_TOKENS, ToolFormat, message_of
+from genenv.chat.tool_calls import CALL_TOKENS, NOT_SAYABLE, ToolFormat, message_of, read_calls
 from genenv.errors import GenenvError, RolloutError, first_line
 from genenv.types import Json, JsonObject, Message
 
@@ -144,7 +145,7 @@ class ChatFormat:
 
         Raises:
             UsageError: the template has no format for tools.
-            RolloutError: the template or the tokenizer does not accept the reply.
+            RolloutError: the template or the tokenizer does not accept the reply, or changes it.
         """
         if tools:
             self.tool_format.check()
@@ -156,7 +157,17 @@ class ChatFormat:
                 return (*(self.plain.encode(begins) if begins else ()), *said, self.end_id)
             (message, offered), mark = self.plain.hide((message_of(text), list(tools)))
             said, end = self.tool_format.reply(message, offered)
-            return (*self.plain.encode(said, mark), self.tokenizer.convert_tokens_to_ids(end))
+            ids = (*self.plain.encode(said, mark), int(self.tokenizer.convert_tokens_to_ids(end)))
+            words, calls = self._read(text, tools)
+            words_read, calls_read = self._read(self.decode(ids), tools)
+            if calls != calls_read or words not in words_read:
+                raise RolloutError(NOT_SAYABLE)
+            return ids
+
+    def _read(self, text: str, tools: Sequence[JsonObject]) -> tuple[str, list[tuple[str, str]]]:
+        """Return the words of a reply, and its calls in a form that can be compared."""
+        words, calls = read_calls(answer_of(text, opened=self.opens_thought), tools)
+        return words.strip(), [(call.name, json.dumps(call.arguments, sort_keys=True)) for call in calls]
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Return the ids of template text, in which the strings of control tokens become control tokens."""
@@ -179,11 +190,13 @@ class ChatFormat:
         read = {*CALL_TOKENS, *self.spelling.tokens} - {self._end}
         return {one for one in self._special if self.tokenizer.convert_ids_to_tokens(one) not in read}
 
-    def left_out(self, role: str, prompt: Sequence[int], reply: Sequence[int]) -> tuple[int, int, int]:
-        """Count the tokens of an earlier turn that the template drops once a message with this role follows.
+    def left_out(
+        self, roles: Sequence[str], prompt: Sequence[int], reply: Sequence[int]
+    ) -> tuple[int, int, int]:
+        """Count the tokens of an earlier turn that the template drops once messages with these roles follow.
 
         Args:
-            role: the role of the message that follows.
+            roles: the roles of the messages that follow.
             prompt: the ids of the turn's prompt.
             reply: the ids of its reply; another end-of-turn token may replace the last once a message
                 follows, unless that is what the template writes next.
@@ -192,7 +205,7 @@ class ChatFormat:
             Three counts: tokens at the end of the prompt that only a pending reply has, tokens of the reply's
                 thought at its beginning, and tokens at its end. All are 0 if the template keeps thoughts.
         """
-        kept, only_last, after = self._earlier_turns(role)
+        kept, only_last, after = self._earlier_turns(tuple(role for role, _ in itertools.groupby(roles)))
         if kept:
             return 0, 0, 0
         tail = next((n for n in range(1, len(only_last) + 1) if self.raw(prompt[-n:]) == only_last), 0)
@@ -215,22 +228,22 @@ class ChatFormat:
             count += 1
         return count
 
-    def _probe_earlier_turns(self, role: str) -> tuple[bool, str, str]:
-        """Find out how a template writes an earlier turn once a message with this role follows.
+    def _probe_earlier_turns(self, roles: tuple[str, ...]) -> tuple[bool, str, str]:
+        """Find out how a template writes an earlier turn once messages with these roles follow.
 
         Returns:
             Whether the thought stays, the text before a pending reply, and the text after the reply.
         """
-        follows: ChatMessage = {"role": role, "content": "v"}
+        follows: list[ChatMessage] = [{"role": role, "content": "v"} for role in roles]
         thought = f"{self.spelling.opening}{_THOUGHT}{self.spelling.ending}\n\n{_MARKER}"
         try:
             before, _, after = self.template.text(
-                [_USER_MESSAGE, _reply(_MARKER), follows], reply=True
+                [_USER_MESSAGE, _reply(_MARKER), *follows], reply=True
             ).partition(_MARKER)
         except Exception:  # noqa: BLE001 - templates are programs: they raise what they like
             return True, "", ""
         try:
-            kept = _THOUGHT in self.template.text([_USER_MESSAGE, _reply(thought), follows], reply=True)
+            kept = _THOUGHT in self.template.text([_USER_MESSAGE, _reply(thought), *follows], reply=True)
         except Exception:  # noqa: BLE001 - it takes answers alone
             kept = False
         ready = self.template.text([_USER_MESSAGE], reply=True)

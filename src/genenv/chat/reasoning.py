@@ -25,7 +25,7 @@ class Spelling:
     answer: str = ""
     """Begins an answer without a thought."""
     frames: re.Pattern[str] | None = None
-    """Markup around other parts of a reply, to be removed."""
+    """Markup around other parts of a reply, to be removed, or to be kept as its only group."""
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ class Spelling:
             found += ["<think>", thought, *(["</think>", rest] if ended else [])]
         read = "".join([text.partition(self.opening)[0], *found])
         if self.frames is not None:
-            return self.frames.sub("", read)
+            return self.frames.sub(r"\1", read)
         return read.replace(self.ending, "</think>", 1)
 
 
@@ -64,8 +64,8 @@ SPELLINGS = (
         closing="<|end|><|start|>assistant<|channel|>final<|message|>",
         answer="<|channel|>final<|message|>",
         frames=re.compile(
-            r"<\|start\|>assistant(?! to=)|<\|channel\|>(?:final|commentary)<\|message\|>"
-            r"|<\|(?:end|return)\|>"
+            r"( ?to=[^\s<]++\s*<\|channel\|>)|<\|start\|>assistant(?! to=)|<\|(?:end|return)\|>"
+            r"|<\|channel\|>(?:final|commentary)(?:(?!\sto=)[^<])*+(?:<\|constrain\|>[^<]*+)?<\|message\|>"
         ),
     ),
 )

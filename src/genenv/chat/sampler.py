@@ -126,9 +126,11 @@ class ChatSampler(ABC):
         """Return the token ids of an assistant's reply, including the end-of-turn token."""
         return self.chat.encode_reply(clean(text), tools)
 
-    def left_out(self, role: str, prompt: Sequence[int], reply: Sequence[int]) -> tuple[int, int, int]:
+    def left_out(
+        self, roles: Sequence[str], prompt: Sequence[int], reply: Sequence[int]
+    ) -> tuple[int, int, int]:
         """Count the tokens of an earlier turn that the template drops; see `ChatFormat.left_out`."""
-        return self.chat.left_out(role, prompt, reply)
+        return self.chat.left_out(roles, prompt, reply)
 
     async def sample(self, request: SampleRequest) -> Completion:
         """Sample one completion. Requests of coroutines that wait at the same time may form one batch.

@@ -8,9 +8,9 @@
     DeepSeek V3.2, MiniMax      <invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke>, prefixed
     Gemma 4                     <|tool_call>call:NAME{key:<|"|>text<|"|>}<tool_call|>
     gpt-oss                     to=functions.NAME<|channel|>commentary json<|message|>{...}<|call|>
-    Mistral                     [TOOL_CALLS]NAME[ARGS]{...}
+    Mistral                     [TOOL_CALLS]NAME[ARGS]{...}, earlier [TOOL_CALLS] and a list of objects
     Llama 4, LFM 2              [NAME(key="value"), ...], between marks or without
-    Llama 3, earlier Mistral    JSON and nothing else, an object or a list of objects
+    Llama 3                     JSON and nothing else, an object, several with `; ` between, or a list
 
 An unreadable call is still a call, with arguments that no tool accepts, because an endpoint would return it
 as a call too.
@@ -19,6 +19,7 @@ as a call too.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import json
 import os
@@ -34,6 +35,7 @@ from genenv.chat.template import ChatTemplate
 from genenv.errors import RolloutError, UsageError
 from genenv.texts import clean
 from genenv.types import Json, JsonObject
+from genenv.untrusted.schemas import BadSchema, Validator, plain_schema
 
 MAX_CHARS = 200_000
 """Longer text is not searched for calls."""
@@ -56,14 +58,15 @@ _BLOCKS = re.compile(
     r"|<\|tool_call>(?P<gemma>.*?)(?:<tool_call\|>|\Z)"
     r"|<(?P<mark>\S{0,12}?)invoke (?P<invoked>name=.*?)(?:</(?P=mark)invoke>|\Z)"
     r"|\[TOOL_CALLS\]\s*(?P<mistral>[\w.-]+(?:\[CALL_ID\]\w+)?\[ARGS\].*?)(?=\[TOOL_CALLS\]|\Z)"
-    r"|(?:<\|start\|>assistant)?(?P<harmony>(?: to=functions\.\S+?)?<\|channel\|>commentary"
-    r"(?: to=functions\.\S+?)?\s*(?:<\|constrain\|>)?\s*json<\|message\|>.*?)(?:<\|call\|>|\Z)"
+    r"|\[TOOL_CALLS\]\s*(?P<listed>[\[{].*)"
+    r"|(?:<\|start\|>assistant)?(?P<harmony>(?: ?to=[^\s<]++\s*<\|channel\|>|<\|channel\|>\w++\s+to=[^\s<]++)"
+    r"[^<]*+(?:<\|constrain\|>[^<]*+)?<\|message\|>.*?)(?:<\|call\|>|\Z)"
     r"|<\|(?:tool_call|python)_start\|>(?P<python>.*?)(?:<\|(?:tool_call|python)_end\|>|\Z)",
     re.DOTALL,
 )
 _AROUND = re.compile(r"</?\S{0,12}(?:function_calls|minimax:tool_call)>|<｜tool▁calls▁(?:begin|end)｜>")
 """Markup around a group of calls."""
-_BEFORE = re.compile(r"\A\s*(?:\[TOOL_CALLS\]|<\|python_tag\|>|```(?:json)?)")
+_BEFORE = re.compile(r"\A\s*(?:<\|python_tag\|>|```(?:json)?)")
 _AFTER = re.compile(r"```\s*\Z")
 _FUNCTION = re.compile(r"\s*<function=([^>\n]+)>(.*?)(?:</function>|\Z)", re.DOTALL)
 _PARAMETER = re.compile(
@@ -77,8 +80,13 @@ _NAMED = re.compile(
     r'(?P<value>(?:(?!parameter name=").)*?)</\S{0,12}?parameter>',
     re.DOTALL,
 )
-_LAX = re.compile(r'<\|"\|>(.*?)<\|"\|>|(?<=[{,])\s*([A-Za-z_][\w.-]*)\s*:', re.DOTALL)
+_LAX = re.compile(
+    r'<\|"\|>(.*?)<\|"\|>|(?<=[{,])\s*([A-Za-z_][\w.-]*)\s*:|(?<=[:,\[])\s*(None|True|False)\b', re.DOTALL
+)
 _FENCE = re.compile(r"\A\s*```(?:json)?|```\s*\Z")
+_BETWEEN = re.compile(r"[\s;]*")
+_CONSTANTS = {"None": None, "True": True, "False": False}
+_NOT_PYTHON = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
 
 def read_calls(text: str, tools: Sequence[JsonObject] = ()) -> tuple[str, tuple[ToolCall, ...]]:
@@ -126,6 +134,8 @@ def _gemma(body: str) -> ToolCall:
     name, brace, given = body.strip().removeprefix("call:").partition("{")
 
     def quoted(match: re.Match[str]) -> str:
+        if match[3]:
+            return json.dumps(_CONSTANTS[match[3]])
         return json.dumps(match[1]) if match[2] is None else f"{json.dumps(match[2])}:"
 
     return ToolCall(name=clean(name.strip()), arguments=arguments_of(_LAX.sub(quoted, brace + given)))
@@ -143,33 +153,33 @@ def _mistral(body: str) -> ToolCall:
 
 def _harmony(body: str) -> ToolCall:
     header, _, given = body.partition("<|message|>")
-    name = re.search(r"to=functions\.([^\s<]+)", header)
+    name = re.search(r"to=(?:functions\.)?([^\s<]+)", header)
     return ToolCall(name=clean(name[1]) if name else "", arguments=arguments_of(given))
 
 
 def _pythonic(text: str) -> list[ToolCall] | None:
     """Parse a list of calls in Python syntax without running it; return None for any other text."""
-    try:
-        with warnings.catch_warnings(action="ignore"):  # of escapes in strings
-            parsed = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+    parsed = _python(text)
     calls = parsed.elts if isinstance(parsed, ast.List | ast.Tuple) else [parsed]
     if not calls or not all(isinstance(call, ast.Call) for call in calls):
         return None
     return [_python_call(call) for call in calls if isinstance(call, ast.Call)]
 
 
+def _python(text: str) -> ast.expr | None:
+    with contextlib.suppress(*_NOT_PYTHON), warnings.catch_warnings(action="ignore"):  # of escapes in strings
+        return ast.parse(text.strip(), mode="eval").body
+    return None
+
+
 def _python_call(call: ast.Call) -> ToolCall:
-    name, arguments = "", None
-    try:
+    name, arguments = "", UNREADABLE
+    with contextlib.suppress(*_NOT_PYTHON):
         name = ast.unparse(call.func)
         if not call.args and all(one.arg for one in call.keywords):
-            arguments = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
-        arguments = json.loads(json.dumps(arguments))
-    except (ValueError, TypeError, RecursionError, MemoryError):
-        arguments = None
-    return ToolCall(name=clean(name), arguments=arguments_of(cast(object, arguments)))
+            given = {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
+            arguments = json.loads(json.dumps(given))
+    return ToolCall(name=clean(name), arguments=arguments_of(arguments))
 
 
 _READERS: Mapping[str, Callable[[re.Match[str], Sequence[JsonObject]], Iterable[ToolCall]]] = {
@@ -179,6 +189,7 @@ _READERS: Mapping[str, Callable[[re.Match[str], Sequence[JsonObject]], Iterable[
     "gemma": lambda block, _: [_gemma(block["gemma"])],
     "invoked": lambda block, tools: [_invoked(block["invoked"], tools)],
     "mistral": lambda block, _: [_mistral(block["mistral"])],
+    "listed": lambda block, _: _block(block["listed"]),
     "harmony": lambda block, _: [_harmony(block["harmony"])],
     "python": lambda block, _: _pythonic(block["python"]) or [ToolCall(name="", arguments=UNREADABLE)],
 }
@@ -186,59 +197,91 @@ _READERS: Mapping[str, Callable[[re.Match[str], Sequence[JsonObject]], Iterable[
 
 
 def _in_tags(name: str, found: Iterable[re.Match[str]], tools: Sequence[JsonObject]) -> ToolCall:
-    """Return a call from untyped values; values that the tool's schema does not type as string are JSON."""
+    """Return a call from values without types; the schemas of the tool's parameters tell the types."""
     own = clean(name.strip())
-    kinds = _kinds(own, tools)
+    schemas = _parameters(own, tools)
     arguments: dict[str, Json] = {}
-    for match in found:
-        key, value = clean(match["key"].strip()), match["value"]
-        says = match.groupdict().get("text") or ""
-        is_text = 'string="true"' in says or (key in kinds and kinds[key] == "string")
-        loaded = None if is_text else _loads(value.strip())
-        arguments[key] = cast("Json", value if loaded is None else loaded)
-        if loaded is None and not is_text and value.strip() == "null":
-            arguments[key] = None
+    for key, match in {clean(one["key"].strip()): one for one in found}.items():
+        is_text = 'string="true"' in (match.groupdict().get("text") or "")
+        arguments[key] = _value(match["value"], {"type": "string"} if is_text else schemas.get(key, {}))
     return ToolCall(name=own, arguments=arguments_of(arguments))
 
 
-def _kinds(name: str, tools: Sequence[JsonObject]) -> dict[str, object]:
-    """Return the types of a tool's parameters by name."""
+def _parameters(name: str, tools: Sequence[JsonObject]) -> Mapping[str, JsonObject]:
+    """Return the schemas of a tool's parameters by name, without references."""
     for tool in tools:
         function = tool.get("function", tool)
-        if not isinstance(function, dict) or function.get("name") != name:
-            continue
-        parameters = function.get("parameters")
-        properties = parameters.get("properties") if isinstance(parameters, dict) else None
-        if isinstance(properties, dict):
-            return {key: one.get("type") for key, one in properties.items() if isinstance(one, dict)}
+        if isinstance(function, dict) and function.get("name") == name:
+            with contextlib.suppress(BadSchema):
+                schema = plain_schema(function.get("parameters"))
+                return cast("Mapping[str, JsonObject]", schema.get("properties", {}))
     return {}
 
 
+def _value(text: str, schema: JsonObject) -> Json:
+    """Return the first reading of a value that its schema allows, or else one of the right type.
+
+    The text itself comes after JSON and Python values of other types, but before a string in quotes.
+    """
+    readings = sorted([text, *_literals(text.strip())], key=lambda one: isinstance(one, str))
+    kind: JsonObject = {"type": schema["type"]} if "type" in schema else {}
+    allowed = (
+        one
+        for validator in map(Validator, filter(None, (schema, kind)))
+        for one in readings
+        if _is_shallow(one) and validator.problem(one) is None
+    )
+    return next(allowed, readings[0])
+
+
+def _literals(text: str) -> list[Json]:
+    """Return the value that a text stands for in JSON, or else in Python; empty if there is none."""
+    with contextlib.suppress(ValueError, RecursionError):
+        return [json.loads(text)]
+    parsed = _python(text) if text in _CONSTANTS or text[:1] in ("[", "{") else None
+    with contextlib.suppress(*_NOT_PYTHON):
+        return [json.loads(json.dumps(ast.literal_eval(parsed)))] if parsed else []
+    return []
+
+
 def arguments_of(given: object) -> JsonObject:
-    """Return a call's arguments from JSON text or an object, or `UNREADABLE`."""
+    """Return a call's arguments from JSON text or an object, or `UNREADABLE`; null and "" mean none."""
+    if given is None or (isinstance(given, str) and given.strip() in ("", "null")):
+        return {}
     value = _loads(given) if isinstance(given, str) else given
-    if value is None or not isinstance(value, dict) or not _is_shallow(cast(object, value)):
+    if not isinstance(value, dict) or not _is_shallow(cast(object, value)):
         return UNREADABLE
     return cast(JsonObject, _cleaned(cast(object, value)))
 
 
 def _block(text: str) -> Iterator[ToolCall]:
-    value = _loads(text)
-    for one in cast("list[object]", value) if isinstance(value, list) else [value]:
+    for one in _values(text) or [None]:
         fields = cast("dict[str, object]", one) if isinstance(one, dict) else {}
         name = fields.get("name")
-        given = fields.get("arguments", fields.get("parameters", {} if fields else None))
+        given = fields.get("arguments", fields.get("parameters", {} if fields else UNREADABLE))
         yield ToolCall(name=clean(name) if isinstance(name, str) else "", arguments=arguments_of(given))
 
 
 def _bare(text: str) -> Iterator[ToolCall]:
     """Yield calls if the whole text is JSON of that form; other JSON is plain text."""
-    value = _loads(text)
-    for one in cast("list[object]", value) if isinstance(value, list) else [value]:
+    for one in _values(text):
         fields = cast("dict[str, object]", one) if isinstance(one, dict) else {}
-        name, given = fields.get("name"), fields.get("arguments", fields.get("parameters"))
-        if isinstance(name, str) and isinstance(given, dict | str):
+        name, given = fields.get("name"), fields.get("arguments", fields.get("parameters", ()))
+        if isinstance(name, str) and isinstance(given, dict | str | None):
             yield ToolCall(name=clean(name), arguments=arguments_of(cast(object, given)))
+
+
+def _values(text: str) -> list[object]:
+    """Return the values of JSON text, one or several, and lists as their elements; empty for other text."""
+    found, text, at = list[object](), text.strip(), 0
+    try:
+        while at < len(text):
+            value, end = json.JSONDecoder().raw_decode(text, at)
+            found += value if isinstance(value, list) else [value]
+            at = cast("re.Match[str]", _BETWEEN.match(text, end)).end()
+    except (ValueError, RecursionError):
+        return []
+    return found
 
 
 def _loads(text: str) -> object:
@@ -284,7 +327,7 @@ _PROBE: JsonObject = {
 }
 _PROBE_CALL = ToolCall(name="probe_tool", arguments={"x": "y"}, id="call00000")
 _MARK_TEXT = "\u2403"
-_NOT_SAYABLE = "the chat template writes such a reply otherwise than a model could say it"
+NOT_SAYABLE = "the chat template writes such a reply otherwise than a model could say it"
 _IN_THE_PROMPT = "describe them in the prompt (environment.style = 'python' or 'json'), or use another model"
 _USER_MESSAGE: ChatMessage = {"role": "user", "content": "u"}
 
@@ -370,7 +413,7 @@ class ToolFormat:
         whole = self._template.text([_USER_MESSAGE, message], tools, reply=False)
         written = self._written(prompt, whole)
         if written is None:
-            raise RolloutError(_NOT_SAYABLE)
+            raise RolloutError(NOT_SAYABLE)
         if self._end in written:
             return written.rpartition(self._end)[0], self._end
         for end in self._other_ends:
@@ -383,7 +426,7 @@ class ToolFormat:
             for end in self._other_ends:
                 if follows.removeprefix(whole).lstrip().startswith(end):
                     return written.rstrip(), end
-        raise RolloutError(_NOT_SAYABLE)
+        raise RolloutError(NOT_SAYABLE)
 
     def continuation(
         self, messages: Sequence[ChatMessage], tools: Sequence[JsonObject], after: ChatMessage

@@ -70,7 +70,9 @@ class EndpointSampler:
         """Return a reply in the tokens of the other policy."""
         return self._tokens.encode_reply(text)
 
-    def left_out(self, role: str, prompt: Sequence[int], reply: Sequence[int]) -> tuple[int, int, int]:
+    def left_out(
+        self, roles: Sequence[str], prompt: Sequence[int], reply: Sequence[int]
+    ) -> tuple[int, int, int]:
         """Return zeros: thoughts are not recorded."""
         return 0, 0, 0
 

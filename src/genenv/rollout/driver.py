@@ -168,7 +168,7 @@ class _Conversation:
             raise EpisodeOver(StopReason.CONTEXT)
         after = self.replies[-1] if self.replies else ""
         if self.replies:
-            self._leave_out(messages[0].role)
+            self._leave_out([message.role for message in messages])
         elif not self.own_prompt:
             self.prompt_messages = len(messages)
         self.itself.messages += messages
@@ -208,12 +208,12 @@ class _Conversation:
             raise EpisodeOver(StopReason.LENGTH)
         return self.replies[-1]
 
-    def _leave_out(self, role: str) -> None:
-        """Mark the tokens of earlier turns that the template drops before a message of this role."""
+    def _leave_out(self, roles: Sequence[str]) -> None:
+        """Mark the tokens of earlier turns that the template drops before messages with these roles."""
         now, kept = len(self.token_ids), list[tuple[int, int, int]]()
         for begin, asked, end in self.turns:
             prompt, reply = self.token_ids[begin:asked], self.token_ids[asked:end]
-            tail, head, last = self.sampler.left_out(role, prompt, reply)
+            tail, head, last = self.sampler.left_out(roles, prompt, reply)
             spans = ((asked - tail, asked + head), (end - last, end))
             found = [LeftOut(start=start, end=stop, since=now) for start, stop in spans if start < stop]
             self.left_out += found

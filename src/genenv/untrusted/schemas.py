@@ -287,7 +287,7 @@ class Validator:
             )
         except TookTooLong as late:
             return "", str(late)
-        except ArithmeticError:  # of numbers that no float holds
+        except (ArithmeticError, ValueError):  # of numbers that no float holds, that cannot be shown, or NaN
             return "", "it holds a number that is too large to be checked"
         finally:
             _LEFT.reset(left)
