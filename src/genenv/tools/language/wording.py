@@ -20,7 +20,16 @@ from dataclasses import dataclass, field
 from genenv.environments.common import Refused
 from genenv.tools.calls import Reply
 from genenv.tools.discover.state_values import parts_of, singular, words_of
-from genenv.tools.language.words import AFTER_VERBS, ARTICLES, CONDITIONS, NO_VERBS, ORDERS, SURE_VERBS
+from genenv.tools.language.words import (
+    AFTER_VERBS,
+    ALSO_NOUNS,
+    ARTICLES,
+    CONDITIONS,
+    NO_VERBS,
+    ORDERS,
+    PARTICLES_OF_VERBS,
+    SURE_VERBS,
+)
 from genenv.tools.spec import THEN, Gap, Program, Step, Use
 from genenv.tools.worlds.base import Tool
 from genenv.tools.worlds.jsonable import is_equal
@@ -191,11 +200,13 @@ def _from_documentation(tool: Tool, *, writes: bool) -> str | None:
         return None
     if told.lower().startswith("given ") and ", " in told:
         told = told.partition(", ")[2]
-    first, _, rest = told.partition(" ")
-    if first.lower() in CONDITIONS:
+    first, *more = told.split(maxsplit=1)
+    rest = "".join(more)
+    if first.lower().rstrip(":,.") in CONDITIONS:
         return None
     word, comma, _ = first.partition(",")
-    verb = _imperative(word.lower(), rest, label(tool.name).split()[0])
+    is_noun = not writes and word.lower() in ALSO_NOUNS and rest.partition(" ")[0].lower() not in ARTICLES
+    verb = None if is_noun else _imperative(word.lower(), rest, label(tool.name).split()[0])
     if verb is not None:
         return f"{verb}{comma} {rest}".strip()
     said = told if first[1:2].isupper() else told[:1].lower() + told[1:]
@@ -226,7 +237,7 @@ def _imperative(word: str, rest: str, name: str) -> str | None:
     if name in ways and not rest.partition(" ")[0].endswith(":"):
         return name
     follows = rest.partition(" ")[0].lower()
-    is_verb = follows in ARTICLES or (follows in AFTER_VERBS and word.endswith("s"))
+    is_verb = follows in ARTICLES | PARTICLES_OF_VERBS or (follows in AFTER_VERBS and word.endswith("s"))
     return singular(word) if is_verb and not word.endswith("ing") else None
 
 
@@ -319,12 +330,14 @@ _DECLINES = re.compile(
 )
 _ASKS = re.compile(
     r"\b(?:which|what|who|how|when|where)\b[^?]{3,}\?"
-    r"|\b(?:need|missing|specify|provide|tell me|let me know|unclear|not (?:given|clear|sure))\b",
+    r"|\b(?:need|missing|specify|provide|(?:tell|give|send) me|(?:please|you) share|(?:let me|like to) know"
+    r"|unclear|not (?:given|clear|sure))\b",
     re.IGNORECASE,
 )
 _POLITE = re.compile(r"[^.!?]*\b(?:else|more|anything|further)\b[^.!?]*(?:[.!?]|$)", re.IGNORECASE)
 """Sentences that are only polite, such as "Let me know if you need anything else."."""
-_SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
+_SENTENCE = re.compile(r"(?:\b(?:e\.g|i\.e)\.|\.(?=\w)|[^.!?\n])+[.!?]?")
+"""A sentence; points inside amounts, addresses and `e.g.` do not end it."""
 
 
 def asks(words: str) -> bool:
