@@ -21,6 +21,7 @@ from genenv.environments.common import Refused
 from genenv.tools.calls import Reply
 from genenv.tools.discover.state_values import parts_of, singular, words_of
 from genenv.tools.language.words import (
+    AFTER_NOUNS,
     AFTER_VERBS,
     ALSO_NOUNS,
     ARTICLES,
@@ -47,11 +48,17 @@ _END = re.compile(
 _TO_AGENT = re.compile(r",?\s+(?:after|before|once|when|whenever|if|as soon as)\s+you\b.*", re.IGNORECASE)
 """What a documentation tells the agent of when to call: "after you've completed it"."""
 _OPTIONAL = re.compile(
-    r"\s+\(optionally\b[^()]*\)|,\s+(?:and\s+)?optionally\b.*|,?\s+with optional\b.*", re.IGNORECASE
+    r"\s+\(optionally\b[^()]*\)|,\s+(?:and\s+)?optionally\b.*|,?\s+with optional\b.*"
+    r"|,\s+or\s+(?:at|by|for|from|in|of|on)\b.*",
+    re.IGNORECASE,
 )
-"""What a documentation says of arguments that a call may not have: ", optionally filtered by status"."""
+"""What a documentation says of arguments that a call may not have: ", optionally filtered by status", or
+", or of one day".
+"""
 _IDENTIFIER = re.compile(r"[\W\d_]|[a-z][A-Z]")
 """Characters in a tool's name that a plain word does not have."""
+_SHORT = 5
+"""Letters up to which a word in -ize may be a noun, such as `size`."""
 _LONGEST_TOLD = 120
 """Maximum length in characters of a documentation sentence that becomes a wording."""
 
@@ -206,7 +213,8 @@ def _from_documentation(tool: Tool, *, writes: bool) -> str | None:
         return None
     word, comma, _ = first.partition(",")
     is_noun = not writes and word.lower() in ALSO_NOUNS and rest.partition(" ")[0].lower() not in ARTICLES
-    verb = None if is_noun else _imperative(word.lower(), rest, label(tool.name).split()[0])
+    known = label(tool.name).split()[0]
+    verb = None if is_noun else _imperative(word.lower(), rest, known, writes=writes)
     if verb is not None:
         return f"{verb}{comma} {rest}".strip()
     said = told if first[1:2].isupper() else told[:1].lower() + told[1:]
@@ -216,10 +224,12 @@ def _from_documentation(tool: Tool, *, writes: bool) -> str | None:
 def _from_name(tool: Tool, *, writes: bool) -> str:
     """Return an order made of the words of a tool's name."""
     name = label(tool.name)
-    return name if writes or name.split()[0] in SURE_VERBS else f"tell me the {name}"
+    first = name.split()[0]
+    is_verb = first in SURE_VERBS or (len(first) > _SHORT and first.endswith(("ify", "ize")))
+    return name if writes or is_verb else f"tell me the {name}"
 
 
-def _imperative(word: str, rest: str, name: str) -> str | None:
+def _imperative(word: str, rest: str, name: str, *, writes: bool) -> str | None:
     """Return a verb in the imperative: `returns` becomes `return`. None if the word is not a known verb.
 
     Args:
@@ -227,6 +237,7 @@ def _imperative(word: str, rest: str, name: str) -> str | None:
         rest: the other words; a word before an article is taken for a verb.
         name: the first word of the tool's name; it is taken for a verb if the sentence begins with it, too,
             and not with a title such as `Date calculations:`.
+        writes: whether the tool changes the state; if not, `items with` and the like begin with a noun.
     """
     if word in ("lookup", "lookups"):
         return "look up"
@@ -237,7 +248,8 @@ def _imperative(word: str, rest: str, name: str) -> str | None:
     if name in ways and not rest.partition(" ")[0].endswith(":"):
         return name
     follows = rest.partition(" ")[0].lower()
-    is_verb = follows in ARTICLES | PARTICLES_OF_VERBS or (follows in AFTER_VERBS and word.endswith("s"))
+    after = AFTER_VERBS if writes else AFTER_VERBS - AFTER_NOUNS
+    is_verb = follows in ARTICLES | PARTICLES_OF_VERBS or (follows in after and word.endswith("s"))
     return singular(word) if is_verb and not word.endswith("ing") else None
 
 

@@ -97,7 +97,9 @@ upgrade verify visit vote wait warn zip work roll opt
 )
 """Verbs with which a sentence about a tool may begin."""
 ALSO_NOUNS = frozenset(
-    _listed("book change issue order post record request schedule ship store transfer update")
+    _listed(
+        "book change close end issue open order post record request schedule ship start stop store transfer update"
+    )
 )
 """Those of them that are nouns where a tool only reads: `Order details.`."""
 PARTICLES_OF_VERBS = frozenset(_listed("out up off"))
@@ -111,6 +113,8 @@ work zip
 """Those of them that seldom begin the name of a thing, as in `share_price`."""
 AFTER_VERBS = frozenset(_listed("how whether what which all each every back one two up with to if"))
 """Words after which a word that ends in s, such as `demonstrates how`, is taken for a verb."""
+AFTER_NOUNS = frozenset(_listed("with to if"))
+"""Those of them that follow nouns too: `items with fewer pieces`."""
 CONDITIONS = frozenset(
     _listed("""
 if when whenever unless use call this note only before after given deprecated warning internal async alias
