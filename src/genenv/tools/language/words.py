@@ -97,9 +97,9 @@ upgrade verify visit vote wait warn zip work roll opt
 )
 """Verbs with which a sentence about a tool may begin."""
 ALSO_NOUNS = frozenset(
-    _listed(
-        "book change close end issue open order post record request schedule ship start stop store transfer update"
-    )
+    _listed("""
+book change close end issue open order post record request schedule ship start stop store transfer update
+""")
 )
 """Those of them that are nouns where a tool only reads: `Order details.`."""
 PARTICLES_OF_VERBS = frozenset(_listed("out up off"))
