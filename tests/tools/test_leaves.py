@@ -105,3 +105,11 @@ def test_words_of_names() -> None:
     assert words_of("orderIds") == ("order", "id")
     assert words_of("list_categories") == ("list", "category")
     assert words_of("HTTPStatus") == ("http", "status")
+
+
+def test_a_plural_has_the_words_of_its_singular() -> None:
+    nouns = "movie cookie cache axe status alias person child box house case bus lens series category shelf"
+    plurals = "movies cookies caches axes statuses aliases people children boxes houses cases buses lenses"
+    plurals += " series categories shelves"
+    for one, several in zip(nouns.split(), plurals.split(), strict=True):
+        assert words_of(several) == words_of(one) == (one,)

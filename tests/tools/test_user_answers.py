@@ -193,6 +193,12 @@ def test_a_question_about_something_else_is_answered_once(env: Tools, task: Task
         ("What is the amount for the order?", "order_id", True),
         ("The amount is missing a currency. Who are you?", "order_id", False),
         ("I refund the amount.", "amount", False),
+        ("Which amount should ben.ito@example.com get back?", "amount", True),
+        ("Of $29.00, which amount should be refunded?", "amount", True),
+        ("Could you share the order id (e.g. 3)?", "order_id", True),
+        ("Please give me the order id.", "order_id", True),
+        ("I would like to know the order id first.", "order_id", True),
+        ("I can share the order with you.", "order_id", False),
         ("", "amount", False),
     ],
 )

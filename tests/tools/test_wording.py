@@ -32,6 +32,14 @@ from genenv.tools.worlds.base import Tool
         ("borrower", "Who has a book.", False, "tell me who has a book"),
         ("amount", "How much there is of an item.", False, "tell me how much there is of an item"),
         ("number", "ISBN of a title", False, "tell me ISBN of a title"),
+        ("order_total", "Work out the total of an order.", False, "work out the total of an order"),
+        ("deploy", "Roll out the app to a region.", True, "roll out the app to a region"),
+        ("mails", "Opts a user out of mails.", True, "opt a user out of mails"),
+        ("low_stock", "Items with few pieces.", False, "tell me items with few pieces"),
+        ("talk", "Talks to a neighbor.", True, "talk to a neighbor"),
+        ("slots", "Start times of a day.", False, "tell me start times of a day"),
+        ("plan", "Show the plan of the week, or of one day.", False, "show the plan of the week"),
+        ("get_order", "Order details.", False, "tell me order details"),
         ("new_order", "A new order for a customer.", True, "do the following: a new order for a customer"),
     ],
 )
@@ -56,6 +64,11 @@ def test_a_condition_is_no_order() -> None:
         ("balance", "", False, "tell me the balance"),
         ("getOrder", "getOrder looks an order up.", False, "get order"),
         ("park", "Like 'park' of the old system.", True, "park"),
+        ("slugify", "", False, "slugify"),
+        ("size", "", False, "tell me the size"),
+        ("pay", "Deprecated. Use `refund` instead.", True, "pay"),
+        ("get_order", "Args:\n    order_id: the order", False, "get order"),
+        ("get_order", "Async version of fetch_order.", False, "get order"),
     ],
 )
 def test_where_documentation_says_nothing_of_use_the_words_of_the_name_do(

@@ -53,10 +53,26 @@ def words_of(name: str) -> tuple[str, ...]:
     return tuple(map(singular, parts_of(name)))
 
 
+def _pairs(text: str) -> dict[str, str]:
+    return dict(cast("tuple[str, str]", one.split("/")) for one in text.split())
+
+
+_SINGULARS = _pairs("""
+ids/id movies/movie cookies/cookie calories/calorie zombies/zombie selfies/selfie brownies/brownie
+genies/genie smoothies/smoothie hoodies/hoodie rookies/rookie caches/cache niches/niche aches/ache
+headaches/headache axes/axe alias/alias aliases/alias bias/bias biases/bias canvas/canvas canvases/canvas
+atlas/atlas atlases/atlas gases/gas lens/lens lenses/lens statuses/status bonuses/bonus campuses/campus
+viruses/virus buses/bus heroes/hero series/series species/species news/news people/person children/child
+quizzes/quiz shelves/shelf potatoes/potato analyses/analysis diagnoses/diagnosis indices/index
+vertices/vertex matrices/matrix criteria/criterion
+""")
+"""Nouns whose plural, by its spelling, would be that of another one, by their plural."""
+
+
 def singular(word: str) -> str:
-    """Return a noun in the singular, as far as its spelling shows."""
-    if word == "ids":
-        return "id"
+    """Return a noun in the singular, as far as its spelling shows, or as it is known."""
+    if word in _SINGULARS:
+        return _SINGULARS[word]
     if len(word) > 4 and word.endswith("ies"):
         return word[:-3] + "y"
     if len(word) > 4 and word.endswith(("sses", "ches", "shes", "xes")):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 
 from genenv.environments.common import caseless
 from genenv.types import Json
 
 _DIGITS = r"-?\d+(?:,\d{3})*(?:\.\d+)?"
-_ATTACHED = (
-    r"(?:[kcm]?m|km/h|[km]?g|m?l|[kMGT]?B|m?s|min|hrs?|[hdCFVA]|k?Wh?|pcs|px|pts?)?(?!\w)"  # as in `5km`
-)
-_NUMBER = re.compile(rf"(?<![\w.-]){_DIGITS}(?={_ATTACHED})")
 _NAMES = {
     **{"%": "percent", "°": "", "°C": "c celsius centigrade", "°F": "f fahrenheit"},
     **{"$": "dollar dollars usd", "€": "euro euros eur", "£": "pound pounds gbp", "¥": "yen jpy"},
@@ -31,6 +28,13 @@ _NAMES = {
 _SIGNS = {"$": ("$", "USD"), "€": ("€", "EUR"), "£": ("£", "GBP"), "¥": ("¥", "JPY"), "%": ("%",)}
 """For each sign at a number the units that it stands for."""
 _UNITS = "|".join(re.escape(one) for one in sorted(_NAMES, key=len, reverse=True))
+_NUMBER = re.compile(rf"(?<![\w.-]){_DIGITS}(?:[eE][+-]?\d+)?(?=(?:{_UNITS}|[BdCFVA])?(?!\w|\.\d))")
+"""A number, perhaps with its unit behind it without a space: `5km`."""
+_EMPHASIS = re.compile(r"(?<![^\W_])_{1,3}(?=\S)|(?<=\S)_{1,3}(?![^\W_])")
+"""Marks of Markdown around a word that would be taken for a part of it."""
+_MINUS = str.maketrans("−", "-")
+_DECIMAL = re.compile(r"-?(?:0|[1-9]\d*)\.\d+")
+"""A text that is a number, as amounts often are."""
 _QUANTITY = re.compile(rf"(?P<before>[$€£¥]?) ?(?P<number>{_DIGITS}) ?(?P<unit>{_UNITS})?")
 """A text that is a number with a unit, or with the sign of a currency."""
 _BEHIND = re.compile(
@@ -48,15 +52,19 @@ def says(words: str, answer: Json) -> bool:
 
     A text that is a number with a unit (`82 °C`, `$1,250.00`) may be stated otherwise too: the number, with
     the unit before it or elsewhere, or behind it no word, or a name that begins as the unit does (`82 degrees
-    Celsius`).
+    Celsius`). A text that is a number with decimals counts as a number: `$8` says `8.00`.
     """
+    plain = _EMPHASIS.sub("", words).translate(_MINUS)
     if isinstance(answer, int | float) and not isinstance(answer, bool):
-        return any(_is_number(found[0], answer) for found in _NUMBER.finditer(words))
+        return any(_is_number(found[0], answer) for found in _numbers(plain))
     text = caseless(str(answer))
-    if text and re.search(rf"(?<!\w){re.escape(text)}(?!\w)", caseless(words)) is not None:
+    whole = re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
+    if text and any(whole.search(caseless(one)) for one in (words, plain)):
         return True
+    if _DECIMAL.fullmatch(text):
+        return any(_is_number(found[0], float(text)) for found in _numbers(plain))
     quantity = _QUANTITY.fullmatch(str(answer).strip())
-    return quantity is not None and _says_quantity(words, quantity)
+    return quantity is not None and _says_quantity(plain, quantity)
 
 
 def unfounded(words: str, given: str) -> list[str]:
@@ -74,13 +82,20 @@ def states(request: str, value: Json) -> bool:
     return not isinstance(value, bool) and isinstance(value, int | float) and says(request, value)
 
 
+def _numbers(words: str) -> Iterator[re.Match[str]]:
+    """Yield the numbers in words that are no part of a time such as `10:30`."""
+    for found in _NUMBER.finditer(words):
+        if not re.search(r"\d:$", words[: found.start()][-2:]) and not re.match(r":\d", words[found.end() :]):
+            yield found
+
+
 def _says_quantity(words: str, quantity: re.Match[str]) -> bool:
     unit = quantity["before"] or quantity["unit"]
     if not unit:
         return False
     number = quantity["number"].replace(",", "")
     value = float(number) if "." in number else int(number)
-    return any(_is_number(found[0], value) and _fits(words, found, unit) for found in _NUMBER.finditer(words))
+    return any(_is_number(found[0], value) and _fits(words, found, unit) for found in _numbers(words))
 
 
 def _fits(words: str, number: re.Match[str], unit: str) -> bool:
@@ -109,6 +124,6 @@ def _is_number(said: str, answer: float) -> bool:
     said = said.replace(",", "")
     if isinstance(answer, int):
         return Decimal(said) == answer
-    decimals = len(said.partition(".")[2])
+    decimals = 0 if "e" in said.lower() else len(said.partition(".")[2])
     rounded = round(answer, decimals) if decimals >= _SHORT_DIGITS else answer
     return abs(float(said) - rounded) < 1e-9

@@ -20,7 +20,17 @@ from dataclasses import dataclass, field
 from genenv.environments.common import Refused
 from genenv.tools.calls import Reply
 from genenv.tools.discover.state_values import parts_of, singular, words_of
-from genenv.tools.language.words import AFTER_VERBS, ARTICLES, CONDITIONS, NO_VERBS, ORDERS, SURE_VERBS
+from genenv.tools.language.words import (
+    AFTER_NOUNS,
+    AFTER_VERBS,
+    ALSO_NOUNS,
+    ARTICLES,
+    CONDITIONS,
+    NO_VERBS,
+    ORDERS,
+    PARTICLES_OF_VERBS,
+    SURE_VERBS,
+)
 from genenv.tools.spec import THEN, Gap, Program, Step, Use
 from genenv.tools.worlds.base import Tool
 from genenv.tools.worlds.jsonable import is_equal
@@ -38,11 +48,17 @@ _END = re.compile(
 _TO_AGENT = re.compile(r",?\s+(?:after|before|once|when|whenever|if|as soon as)\s+you\b.*", re.IGNORECASE)
 """What a documentation tells the agent of when to call: "after you've completed it"."""
 _OPTIONAL = re.compile(
-    r"\s+\(optionally\b[^()]*\)|,\s+(?:and\s+)?optionally\b.*|,?\s+with optional\b.*", re.IGNORECASE
+    r"\s+\(optionally\b[^()]*\)|,\s+(?:and\s+)?optionally\b.*|,?\s+with optional\b.*"
+    r"|,\s+or\s+(?:at|by|for|from|in|of|on)\b.*",
+    re.IGNORECASE,
 )
-"""What a documentation says of arguments that a call may not have: ", optionally filtered by status"."""
+"""What a documentation says of arguments that a call may not have: ", optionally filtered by status", or
+", or of one day".
+"""
 _IDENTIFIER = re.compile(r"[\W\d_]|[a-z][A-Z]")
 """Characters in a tool's name that a plain word does not have."""
+_SHORT = 5
+"""Letters up to which a word in -ize may be a noun, such as `size`."""
 _LONGEST_TOLD = 120
 """Maximum length in characters of a documentation sentence that becomes a wording."""
 
@@ -191,11 +207,14 @@ def _from_documentation(tool: Tool, *, writes: bool) -> str | None:
         return None
     if told.lower().startswith("given ") and ", " in told:
         told = told.partition(", ")[2]
-    first, _, rest = told.partition(" ")
-    if first.lower() in CONDITIONS:
+    first, *more = told.split(maxsplit=1)
+    rest = "".join(more)
+    if first.lower().rstrip(":,.") in CONDITIONS:
         return None
     word, comma, _ = first.partition(",")
-    verb = _imperative(word.lower(), rest, label(tool.name).split()[0])
+    is_noun = not writes and word.lower() in ALSO_NOUNS and rest.partition(" ")[0].lower() not in ARTICLES
+    known = label(tool.name).split()[0]
+    verb = None if is_noun else _imperative(word.lower(), rest, known, writes=writes)
     if verb is not None:
         return f"{verb}{comma} {rest}".strip()
     said = told if first[1:2].isupper() else told[:1].lower() + told[1:]
@@ -205,10 +224,12 @@ def _from_documentation(tool: Tool, *, writes: bool) -> str | None:
 def _from_name(tool: Tool, *, writes: bool) -> str:
     """Return an order made of the words of a tool's name."""
     name = label(tool.name)
-    return name if writes or name.split()[0] in SURE_VERBS else f"tell me the {name}"
+    first = name.split()[0]
+    is_verb = first in SURE_VERBS or (len(first) > _SHORT and first.endswith(("ify", "ize")))
+    return name if writes or is_verb else f"tell me the {name}"
 
 
-def _imperative(word: str, rest: str, name: str) -> str | None:
+def _imperative(word: str, rest: str, name: str, *, writes: bool) -> str | None:
     """Return a verb in the imperative: `returns` becomes `return`. None if the word is not a known verb.
 
     Args:
@@ -216,6 +237,7 @@ def _imperative(word: str, rest: str, name: str) -> str | None:
         rest: the other words; a word before an article is taken for a verb.
         name: the first word of the tool's name; it is taken for a verb if the sentence begins with it, too,
             and not with a title such as `Date calculations:`.
+        writes: whether the tool changes the state; if not, `items with` and the like begin with a noun.
     """
     if word in ("lookup", "lookups"):
         return "look up"
@@ -226,7 +248,8 @@ def _imperative(word: str, rest: str, name: str) -> str | None:
     if name in ways and not rest.partition(" ")[0].endswith(":"):
         return name
     follows = rest.partition(" ")[0].lower()
-    is_verb = follows in ARTICLES or (follows in AFTER_VERBS and word.endswith("s"))
+    after = AFTER_VERBS if writes else AFTER_VERBS - AFTER_NOUNS
+    is_verb = follows in ARTICLES | PARTICLES_OF_VERBS or (follows in after and word.endswith("s"))
     return singular(word) if is_verb and not word.endswith("ing") else None
 
 
@@ -319,12 +342,14 @@ _DECLINES = re.compile(
 )
 _ASKS = re.compile(
     r"\b(?:which|what|who|how|when|where)\b[^?]{3,}\?"
-    r"|\b(?:need|missing|specify|provide|tell me|let me know|unclear|not (?:given|clear|sure))\b",
+    r"|\b(?:need|missing|specify|provide|(?:tell|give|send) me|(?:please|you) share|(?:let me|like to) know"
+    r"|unclear|not (?:given|clear|sure))\b",
     re.IGNORECASE,
 )
 _POLITE = re.compile(r"[^.!?]*\b(?:else|more|anything|further)\b[^.!?]*(?:[.!?]|$)", re.IGNORECASE)
 """Sentences that are only polite, such as "Let me know if you need anything else."."""
-_SENTENCE = re.compile(r"[^.!?\n]+[.!?]?")
+_SENTENCE = re.compile(r"(?:\b(?:e\.g|i\.e)\.|\.(?=\w)|[^.!?\n])+[.!?]?")
+"""A sentence; points inside amounts, addresses and `e.g.` do not end it."""
 
 
 def asks(words: str) -> bool:

@@ -92,20 +92,36 @@ disconnect download draw duplicate encode encrypt estimate evaluate execute expo
 handle hash hide import infer invite join leave manage match park parse pause perform pin preview process
 publish rank rate reject render reorder replay resume retry revoke rotate scan select share sign skip
 solve sort split subscribe suggest sum sync test toggle track translate trigger trim unpublish unsubscribe
-upgrade verify visit vote wait warn zip
+upgrade verify visit vote wait warn zip work roll opt
 """)
 )
 """Verbs with which a sentence about a tool may begin."""
+ALSO_NOUNS = frozenset(
+    _listed("""
+book change close end issue open order post record request schedule ship start stop store transfer update
+""")
+)
+"""Those of them that are nouns where a tool only reads: `Order details.`."""
+PARTICLES_OF_VERBS = frozenset(_listed("out up off"))
+"""Words that follow a verb, as in `work out`."""
 SURE_VERBS = ORDERS - frozenset(
     _listed("""
-block draw export hash import match park pause pin process rank rate scan share sign split sum test vote zip
+block draw export hash import match park pause pin process rank rate roll scan share sign split sum test vote
+work zip
 """)
 )
 """Those of them that seldom begin the name of a thing, as in `share_price`."""
 AFTER_VERBS = frozenset(_listed("how whether what which all each every back one two up with to if"))
 """Words after which a word that ends in s, such as `demonstrates how`, is taken for a verb."""
-CONDITIONS = frozenset(_listed("if when whenever unless use call this note only before after given"))
-"""Words that begin a sentence about a tool's use, which is no order."""
+AFTER_NOUNS = frozenset(_listed("with to if"))
+"""Those of them that follow nouns too: `items with fewer pieces`."""
+CONDITIONS = frozenset(
+    _listed("""
+if when whenever unless use call this note only before after given deprecated warning internal async alias
+wrapper args arguments parameters
+""")
+)
+"""Words that begin a sentence about a tool's use or a list of its parameters, which is no order."""
 ARTICLES = frozenset(
     _listed("""
 a all an another any both each every its no one several some that the their these this those two
