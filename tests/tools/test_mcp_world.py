@@ -293,6 +293,15 @@ def test_the_package_is_loaded_when_a_server_is_started_and_not_before() -> None
         ("Found no errors.", False),
         ("Exception handling in Python", False),
         ("Errors are listed in errors.txt", False),
+        ("ValueError: x is too large", True),
+        ("Error: 404 Not Found", True),
+        ("Errors: line 3, line 5", True),
+        ("Mean squared error: 0.12", False),
+        ("Standard error (SE): 0.4", False),
+        ("Margin of error: 2%", False),
+        ("Total errors: 0", False),
+        ("Compile errors: none", False),
+        ("Errors: 0, warnings: 2", False),
     ],
 )
 def test_a_text_that_reports_an_error_is_one_and_a_text_about_errors_is_none(

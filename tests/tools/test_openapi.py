@@ -51,15 +51,15 @@ def listing(properties: dict[str, Any]) -> dict[str, Any]:
 
 def test_each_operation_on_records_is_a_tool_and_the_others_say_why_not(world: MockWorld) -> None:
     assert [tool.heading for tool in world.tools.values()] == [
-        'list_books(shelf: "north"|"south"|"cellar"=null)',
-        'add_book(title, author: object=null, shelf: "north"|"south"|"cellar"=null, copies: integer=null)',
+        'list_books(shelf: "north"|"south"|"cellar"=...)',
+        'add_book(title, author: object=..., shelf: "north"|"south"|"cellar"=..., copies: integer=...)',
         "get_book(bookId: integer)",
-        'change_book(bookId: integer, title=null, shelf: "north"|"south"|"cellar"=null)',
+        'change_book(bookId: integer, title=..., shelf: "north"|"south"|"cellar"=...)',
         "remove_book(bookId: integer)",
         "search_books(q)",
         "list_notes(bookId: integer)",
         "add_note(bookId: integer, text)",
-        "lend_book(bookId: integer, reader, due: date=null)",
+        "lend_book(bookId: integer, reader: string|null, due: date=...)",
         "get_loan(loanId)",
         "return_book(loanId)",
         "set_receipt(loanId, amount: number)",
@@ -254,7 +254,7 @@ def test_an_id_finds_no_field_that_holds_a_name() -> None:
         {"name": "dogs", "in": "query", "schema": {"type": "boolean"}},
     ]
     (tool,) = MockWorld(document({"/trips": trips}), "it.json").tools.values()
-    assert tool.heading == "get_trips(origin: uuid, dogs: boolean=null)"
+    assert tool.heading == "get_trips(origin: uuid, dogs: boolean=...)"
 
 
 def test_schemas_that_hold_themselves_or_grow_without_end_are_cut() -> None:
@@ -283,7 +283,9 @@ def test_schemas_of_older_and_newer_versions_say_the_same() -> None:
         "type": "integer",
         "exclusiveMinimum": 2,
     }
-    assert read({"type": ["string", "null"], "enum": ["a", None]}) == {"type": "string", "enum": ["a"]}
+    nullable = {"type": "string", "enum": ["a"], "nullable": True}
+    assert read({"type": ["string", "null"], "enum": ["a", None]}) == nullable == read(nullable)
+    assert read({"anyOf": [{"type": "integer"}, {"type": "null"}]}) == {"type": "integer", "nullable": True}
     assert read({"oneOf": [{"type": "null"}, {"type": "number"}]})["type"] == "number"
     assert read({"type": "string", "example": "x", "pattern": "(?<bad"}) == {
         "type": "string",

@@ -235,8 +235,8 @@ paths:
 def test_swagger_2_is_read_as_openapi_3() -> None:
     world = MockWorld(SWAGGER, "pets.yaml")
     assert [one.heading for one in world.tools.values()] == [
-        "list_pets(tags: array=null)",
-        "add_pet(name, tags: array=null)",
+        "list_pets(tags: array=...)",
+        "add_pet(name, tags: array=...)",
         "get_pet(petId: integer)",
         "rename_pet(petId: integer, name)",
     ]
@@ -262,7 +262,7 @@ paths:
         properties: {id: {type: string}, on: {type: string, enum: [no, on, off, yes]}}}}}}}}}
 """
     (tool,) = MockWorld(text, "lamps.yaml").tools.values()
-    assert tool.heading == 'get_lamps(on: "no"|"on"|"off"|"yes"=null)'
+    assert tool.heading == 'get_lamps(on: "no"|"on"|"off"|"yes"=...)'
 
 
 @pytest.mark.long
@@ -274,10 +274,10 @@ def test_names_of_any_script_are_names_of_tools_and_arguments(tmp_path: Path) ->
     paths["/预订"]["get"]["parameters"] = [{"name": "größe", "in": "query", "schema": {"type": "integer"}}]
     made = bundle(tmp_path, document(paths))
     assert [one.heading for one in made.bundle.world(9.0).tools.values()] == [
-        "get_预订(größe: integer=null)",
-        "创建预订(姓名, größe: integer=null)",
+        "get_预订(größe: integer=...)",
+        "创建预订(姓名, größe: integer=...)",
         "get_预订_预订号(预订号)",
-        "put_预订_预订号(预订号, 姓名, größe: integer=null)",
+        "put_预订_预订号(预订号, 姓名, größe: integer=...)",
         "delete_预订_预订号(预订号)",
     ]
     assert (made.base, made.held_out) == (12, 4)
@@ -382,9 +382,9 @@ def test_untyped_answers_take_the_records_of_the_body(tmp_path: Path) -> None:
     made = bundle(tmp_path, json.dumps({"openapi": "3.1.0", "paths": paths}))
     assert [one.heading for one in made.bundle.world(9.0).tools.values()] == [
         "list_items_items_get()",
-        "create_item_items_post(name, price: number, tag=null)",
+        "create_item_items_post(name, price: number, tag: string|null=...)",
         "read_item_items_item_id_get(item_id: integer)",
-        "update_item_items_item_id_put(item_id: integer, name, price: number, tag=null)",
+        "update_item_items_item_id_put(item_id: integer, name, price: number, tag: string|null=...)",
         "delete_item_items_item_id_delete(item_id: integer)",
     ]
     assert (made.base, made.held_out) == (12, 4)
@@ -436,7 +436,7 @@ def test_bodies_in_an_envelope_have_the_same_arguments(how: str, *, wrapped: boo
     del paths["/services"]["get"]
     base = {"allOf": [{"type": "object", "properties": {"id": {"type": "string"}}}]}
     headings = [one.heading for one in MockWorld(document(paths, Base=base), "it").tools.values()]
-    assert headings[0] == 'post_services(name, urgency: "high"|"low"=null)'
+    assert headings[0] == 'post_services(name, urgency: "high"|"low"=...)'
     assert [one.partition("(")[0] for one in headings[1:]] == [
         *("get_services_id", "put_services_id", "delete_services_id"),
     ]
@@ -837,6 +837,150 @@ def test_a_default_may_be_given_or_left_out() -> None:
     ]
     assert ends[0] == ends[1] == ends[3] == ends[4]
     assert all(ends[0] != ends[other] for other in (2, 5, 6, 7, 8))
+
+
+SHOP_ORDER = {
+    "type": "object",
+    "required": ["id", "status"],
+    "properties": {
+        "id": {"type": "integer", "readOnly": True},
+        "item": TEXT,
+        "note": {**TEXT, "default": ""},
+        "gift": {"type": "boolean", "default": False},
+        "place": TEXT,
+        "created_at": {**TEXT, "format": "date-time"},
+        "status": {**TEXT, "enum": ["new", "paid"], "readOnly": True},
+    },
+}
+
+
+def test_a_put_replaces_a_record_and_a_patch_keeps_the_rest_of_it_and_shows_no_defaults() -> None:
+    paths = records("orders", SHOP_ORDER)
+    paths["/orders/{id}"]["patch"] = paths["/orders/{id}"]["put"]
+    world = MockWorld(document(paths), "it")
+    key, row = next(iter(world.first["orders"].items()))
+    key = int(key)
+    left_out, stated = (
+        world.play([call("put_orders_id", id=key, item="lamp", **more)]).state["orders"][str(key)]
+        for more in ({}, {"note": "", "gift": False})
+    )
+    same = {name: row[name] for name in ("id", "created_at", "status")}
+    assert left_out == stated == {**same, "item": "lamp", "note": "", "gift": False}
+    assert world.tools["put_orders_id"].heading.startswith('put_orders_id(id: integer, item=..., note="",')
+    assert "note=..., gift: boolean=..." in world.tools["patch_orders_id"].heading
+    patched = world.play([call("patch_orders_id", id=key, item="lamp")]).state["orders"][str(key)]
+    assert patched == {**row, "item": "lamp"}
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        {**TEXT, "nullable": True},
+        {"type": ["string", "null"]},
+        {"anyOf": [TEXT, {"type": "null"}]},
+        {"$ref": "#/components/schemas/Name", "nullable": True},
+    ],
+)
+def test_a_field_that_may_be_null_can_be_cleared(owner: dict[str, Any]) -> None:
+    task = {
+        "type": "object",
+        "required": ["id", "title", "owner"],
+        "properties": {"id": TEXT, "title": TEXT, "owner": owner, "user_id": {**TEXT, "nullable": True}},
+    }
+    sent = {"type": "object", "required": ["title"], "properties": task["properties"]}
+    paths = records("tasks", task) | records("users", {"type": "object", "properties": {"id": TEXT}})
+    paths["/tasks"]["post"]["requestBody"] = of_kind(sent)
+    paths["/tasks/{id}"]["patch"] = {"requestBody": of_kind({**sent, "required": []}), **answers(task)}
+    world = MockWorld(document(paths, Name=TEXT), "it")
+    assert "title=..., owner: string|null=..." in world.tools["patch_tasks_id"].heading
+    key, row = next(iter(world.first["tasks"].items()))
+    played = world.play([call("patch_tasks_id", id=key, owner=None, user_id=None)])
+    assert played.state["tasks"][key] == {"id": key, "title": row["title"]}
+    assert played.outcomes[0].result == {"id": key, "title": row["title"], "owner": None}
+    assert world.play([call("patch_tasks_id", id=key, title=None)]).outcomes[0].error is not None
+    made = [world.play([call("post_tasks", title="x", **more)]) for more in ({}, {"owner": None})]
+    assert made[0] == made[1]
+    assert made[0].outcomes[0].result["owner"] is None
+
+
+@pytest.mark.parametrize(
+    ("verb", "values", "status"),
+    [
+        ("pay", ["new", "paying", "paid"], "paid"),
+        ("cancel", ["new", "Cancelled"], "Cancelled"),
+        ("ship", ["shipping_delayed", "shipped"], "shipped"),
+        ("apply", ["new", "applied"], "applied"),
+        ("close", ["open", "closed"], "closed"),
+        ("print", ["new", "printing"], "printing"),
+        ("open", ["opening_soon", "new"], None),
+    ],
+)
+def test_an_action_sets_the_status_that_its_verb_names_and_nothing_else(
+    verb: str, values: list[str], status: str | None
+) -> None:
+    fields = {
+        "id": TEXT,
+        "method": {**TEXT, "enum": ["paypal", "pay", "ship", "opened"]},
+        "status": {**TEXT, "enum": values},
+    }
+    paths = records("orders", {"type": "object", "properties": fields})
+    paths[f"/orders/{{id}}/{verb}"] = {"parameters": [in_path("id")], "post": {"responses": {"204": {}}}}
+    world = MockWorld(document(paths), "it")
+    key, row = next(iter(world.first["orders"].items()))
+    after = world.play([call(f"post_orders_id_{verb}", id=key)]).state["orders"][key]
+    assert after == {**row, **({verb: True} if status is None else {"status": status})}
+
+
+def test_filters_compare_values_and_find_no_record_without_the_field() -> None:
+    tags = {"type": "array", "items": TEXT}
+    fields = {"id": TEXT, "price": {"type": "number"}, "owner": TEXT, "tags": tags}
+    paths = records("lamps", {"type": "object", "properties": fields})
+    paths["/lamps"]["get"]["parameters"] = [
+        {"name": name, "in": "query", "schema": schema}
+        for name, schema in {**fields, "tags": TEXT}.items()
+        if name != "id"
+    ]
+    rows = {
+        "a": {"id": "a", "price": 5.0, "owner": "Ada", "tags": ["New"]},
+        "b": {"id": "b", "price": 1, "tags": []},
+        "c": {"id": "c", "owner": None},
+    }
+    world = MockWorld(document(paths), "it", rows={"lamps": cast(Any, rows)})
+
+    def found(**args: Json) -> list[str]:
+        return [one["id"] for one in world.play([call("get_lamps", **args)]).outcomes[0].result]
+
+    assert found(price=5) == found(owner="ada") == found(tags="new") == ["a"]
+    assert found(owner="none") == found(owner="null") == []
+
+
+def test_a_description_beside_a_reference_is_that_of_the_parameter() -> None:
+    paths = records("orders", ORDER)
+    name = {"$ref": "#/components/schemas/Name"}
+    paths["/orders"]["post"]["requestBody"] = of_kind(
+        {"type": "object", "properties": {"item": {**name, "description": "What is ordered."}}}
+    )
+    paths["/orders"]["get"]["parameters"] = [
+        {"name": "item", "in": "query", "description": "Which item.", "schema": name}
+    ]
+    world = MockWorld(document(paths, Name={**TEXT, "description": "A name."}), "it")
+    shown = [world.tools[one].properties["item"]["description"] for one in ("post_orders", "get_orders")]
+    assert shown == ["What is ordered.", "Which item."]
+
+
+def test_null_is_sent_in_a_body_and_nowhere_else() -> None:
+    paths = records("orders", ORDER)
+    owner = {**TEXT, "nullable": True}
+    paths["/orders/{id}"]["patch"] = {
+        "parameters": [{"name": "place", "in": "query", "schema": owner}],
+        "requestBody": of_kind({"type": "object", "properties": {"owner": owner}}),
+        "responses": {"204": {}},
+    }
+    (patch,) = [one for one in operations(Document(document(paths), "it")) if one.method == "patch"]
+    made = Requests(patch)
+    assert "null" not in str(made.tool.properties["place"])
+    request = made.of({"id": "7", "owner": None})
+    assert (request.target, request.body) == ("/orders/7", b'{"owner": null}')
 
 
 def test_a_path_in_the_singular_is_no_second_table() -> None:

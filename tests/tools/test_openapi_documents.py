@@ -154,7 +154,7 @@ def test_every_id_is_one_that_the_parameters_take(api: Path) -> None:
 
 def test_fields_in_an_envelope_are_arguments_and_answers_come_in_it() -> None:
     incidents = of("incidents")
-    assert incidents.tools["create_service"].heading.startswith("create_service(name=null, description=null,")
+    assert incidents.tools["create_service"].heading.startswith("create_service(name=..., description=...,")
     policy = next(iter(cast("dict[str, Any]", incidents.play(()).state)["escalation_policies"]))
     made, got, lost = incidents.play(
         [
@@ -172,7 +172,7 @@ def test_fields_in_an_envelope_are_arguments_and_answers_come_in_it() -> None:
 
 def test_attributes_and_relationships_are_fields_like_others() -> None:
     articles = of("articles")
-    heading = 'create_article(title, body=null, status: "draft"|"live"=null, author_id=null)'
+    heading = 'create_article(title, body=..., status: "draft"|"live"=..., author_id=...)'
     assert articles.tools["create_article"].heading == heading
     made, listed = articles.play(
         [
@@ -437,7 +437,7 @@ def test_names_that_python_does_not_take_stay() -> None:
     text = json.dumps({"openapi": "3.0.3", "paths": paths})
     found = MockWorld(text, "it.json")
     assert [one.heading for one in found.tools.values()] == [
-        'post_transfers("from", "x-class": "slow"|"fast"=null)',
+        'post_transfers("from", "x-class": "slow"|"fast"=...)',
         'get_transfers_transfer_id("transfer-id")',
     ]
     calls = [

@@ -24,11 +24,30 @@ def tool(**schemas: Json) -> Tool:
 
 def test_a_long_list_of_values_is_cut_and_a_short_one_is_not() -> None:
     assert tool(zone={"enum": ZONES}).heading == (
-        'move(zone: one of 420, such as "zone-0"|"zone-1"|"zone-2"=null)'
+        'move(zone: one of 420, such as "zone-0"|"zone-1"|"zone-2"=...)'
     )
     assert tool(zone={"enum": ZONES[:20]}).heading.count("zone-") == 20
-    assert tool(a={"enum": ZONES}, b={"enum": ZONES}).heading.endswith(", b: as a=null)")
+    assert tool(a={"enum": ZONES}, b={"enum": ZONES}).heading.endswith(", b: as a=...)")
     assert len(tool(a={"type": "string", "default": "x" * 500}).heading) < 100
+
+
+@pytest.mark.parametrize(
+    ("schema", "shown", "takes_null"),
+    [
+        ({"type": "string"}, "zone=...", False),
+        ({"type": "string", "default": None}, "zone=...", False),
+        ({"type": ["string", "null"]}, "zone: string|null=...", True),
+        ({"type": ["integer", "null"], "default": 3}, "zone: integer|null=3", True),
+        ({"type": "string", "enum": ["a", "b"], "nullable": True}, 'zone: "a"|"b"|null=...', True),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}, "zone=null", True),
+        ({"default": None}, "zone=null", True),
+    ],
+)
+def test_prompts_show_null_where_it_may_be_given(schema: Json, shown: str, takes_null: bool) -> None:
+    assert tool(zone=schema).heading == f"move({shown})"
+    assert (tool(zone=schema).problem({"zone": None}) is None) is takes_null
+    function = cast("dict[str, dict[str, dict[str, dict[str, Json]]]]", tool(zone=schema).schema)["function"]
+    assert takes_null or "default" not in function["parameters"]["properties"]["zone"]
 
 
 def test_chat_templates_get_the_cut_list_too_at_any_depth() -> None:

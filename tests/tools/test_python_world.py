@@ -472,6 +472,35 @@ def test_the_tools_of_a_server_are_those_that_it_knows_and_it_is_no_state(tmp_pa
         assert world.play([call("add_lead", name="Ada")]).state == {"leads": ["Ada"]}
 
 
+def test_a_default_that_is_a_field_is_what_the_field_says(tmp_path: Path) -> None:
+    text = """
+        from typing import Annotated
+        from pydantic import Field
+        stored = []
+        def add(
+            item: str = Field(description="Which one."),
+            count: int = Field(default=1, ge=1),
+            tags: list[str] = Field(default_factory=list),
+            note: str = Field(default=None),
+            place: Annotated[str, Field(description="Where.")] = "cellar",
+        ) -> int:
+            stored.append([item, count, tags, note, place])
+            return len(stored)
+    """
+    with closing(world_of(tmp_path, text)) as world:
+        add = world.tools["add"]
+        assert add.required == {"item"}
+        assert [add.properties[name].get("description") for name in ("item", "place")] == [
+            "Which one.",
+            "Where.",
+        ]
+        assert "minimum" in str(add.problem({"item": "lamp", "count": 0}))
+        played = world.play([call("add", item="lamp", tags=["new"]), call("add", item="desk", count=2)])
+        assert [one.error for one in played.outcomes] == [None, None]
+        rows = [["lamp", 1, ["new"], None, "cellar"], ["desk", 2, [], None, "cellar"]]
+        assert played.state == {"stored": rows}
+
+
 def test_one_odd_value_or_annotation_spoils_nothing_else(tmp_path: Path) -> None:
     text = """
         import sqlite3

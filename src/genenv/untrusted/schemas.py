@@ -255,8 +255,11 @@ def _modern(schema: JsonObject) -> JsonObject:
     for bound, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(told.get(bound), bool) and told.pop(bound) and limit in told:
             told[bound] = told.pop(limit)
-    if told.pop("nullable", False) is True and isinstance(told.get("type"), str):
-        told["type"] = [cast(str, told["type"]), "null"]
+    if told.pop("nullable", False) is True:
+        if isinstance(told.get("type"), str):
+            told["type"] = [cast(str, told["type"]), "null"]
+        if isinstance(listed := told.get("enum"), list):
+            told["enum"] = [*(one for one in listed if one is not None), None]
     return told
 
 

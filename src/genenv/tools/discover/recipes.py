@@ -311,8 +311,8 @@ def slots(tool: Tool) -> dict[str, bool]:
         record = _record(tool, outer)
         needed = _required(record)
         for name, schema in cast("Mapping[str, JsonObject]", record.get("properties", {})).items():
-            plain = "enum" not in schema and schema.get("type") in ("string", "integer", "array")
-            if plain if name in needed else len(found) < _MOST_SLOTS:
+            is_plain = tool.resolved(schema).get("type") in ("string", "integer", "array")
+            if (is_plain and "enum" not in schema) if name in needed else len(found) < _MOST_SLOTS:
                 found.setdefault(f"{outer}.{name}", outer in tool.required and name in needed)
     return found
 

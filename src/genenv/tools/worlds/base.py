@@ -110,7 +110,7 @@ class Tool:
         function: JsonObject = {
             "name": self.name,
             "description": self.description,
-            "parameters": _without_long_lists(self.parameters),
+            "parameters": _for_prompts(self.parameters),
         }
         return {"type": "function", "function": function}
 
@@ -118,7 +118,8 @@ class Tool:
     def heading(self) -> str:
         """As one line of Python, short as each prompt token costs: `refund(order_id, amount: number=0)`.
 
-        Names that Python cannot write are in quotation marks: `"get-order"(id, "from"=null)`.
+        What may be left out and has no stated default ends in `=...`, as in stub files. Names that Python
+        cannot write are in quotation marks: `"get-order"(id, "from"=...)`.
         """
         listed: dict[str, str] = {}
         return f"{_marked(self.name)}({', '.join(self._short(name, listed) for name in self.properties)})"
@@ -140,22 +141,27 @@ class Tool:
                 kind = _some_of(choices)
         else:
             told = schema.get("format") or schema.get("type")
-            kind = str(told) if told not in (None, "string") else ""
-        shown = f"{_marked(name)}: {kind}" if kind and kind != name else _marked(name)
+            kind = "|".join(map(str, told)) if isinstance(told, list) else str(told or "")
+        own = self.properties[name]
+        may_be_null, default = _takes_null(own), own.get("default", ...)
+        if may_be_null and kind and default is not None:
+            kind += "|null"
+        shown = f"{_marked(name)}: {kind}" if kind not in ("", "string", name) else _marked(name)
         if name in self.required:
             return shown
-        default = json.dumps(self.properties[name].get("default"), ensure_ascii=False)
-        return f"{shown}={default if len(default) <= _MOST_DEFAULT else default[:_MOST_DEFAULT] + '...'}"
+        is_stated = default is not ... and (default is not None or may_be_null or not kind)
+        stated = json.dumps(default, ensure_ascii=False) if is_stated else "..."
+        return f"{shown}={stated if len(stated) <= _MOST_DEFAULT else stated[:_MOST_DEFAULT] + '...'}"
 
     def resolved(self, schema: JsonObject) -> JsonObject:
-        """A schema, or of alternatives the first that is not null, with the fields that all of them have."""
+        """A schema without null: of alternatives the first other one, with the fields that all have."""
         for _ in range(16):
             ways = cast("Sequence[JsonObject]", schema.get("anyOf") or schema.get("oneOf") or ())
             if not ways:
                 break
             first = next((way for way in ways if way.get("type") != "null"), ways[0])
             schema = _with_common(first, schema) if "properties" in schema else first
-        return schema
+        return _without_null(schema)
 
     def problem(self, args: Mapping[str, Json]) -> str | None:
         """What is wrong with arguments, in a sentence; None if nothing is."""
@@ -185,6 +191,22 @@ class Tool:
         return {}
 
 
+def _takes_null(schema: JsonObject) -> bool:
+    """Whether a schema names null among what it allows."""
+    ways = cast("Sequence[JsonObject]", schema.get("anyOf") or schema.get("oneOf") or ())
+    return schema.get("type") == "null" or any(map(_takes_null, ways)) or _without_null(schema) != schema
+
+
+def _without_null(schema: JsonObject) -> JsonObject:
+    """A schema without null, if its types or values are listed and null is one of several."""
+    kept: dict[str, Json] = dict(schema)
+    for keyword, null in (("type", "null"), ("enum", None)):
+        listed = schema.get(keyword)
+        if isinstance(listed, list) and (others := [one for one in listed if one != null]):
+            kept[keyword] = others[0] if keyword == "type" and len(others) == 1 else others
+    return kept
+
+
 def _with_common(first: JsonObject, schema: JsonObject) -> JsonObject:
     """The first alternative of an object, with the fields that stand beside the alternatives."""
     both = [cast("Mapping[str, Json]", one.get("properties", {})) for one in (schema, first)]
@@ -199,13 +221,18 @@ def _some_of(values: Sequence[Json]) -> str:
     return f"one of {len(values)}, such as {some}"
 
 
-def _without_long_lists(schema: Json) -> Json:
-    """A schema as prompts have it: long lists of values are cut. Arguments are validated by the full one."""
+def _for_prompts(schema: Json) -> Json:
+    """A schema as prompts have it: without long lists of values, and defaults of null that it refuses.
+
+    Arguments are validated by the full one.
+    """
     if isinstance(schema, list):
-        return [_without_long_lists(one) for one in schema]
+        return [_for_prompts(one) for one in schema]
     if not isinstance(schema, Mapping):
         return schema
-    found = {name: _without_long_lists(one) for name, one in schema.items()}
+    found = {name: _for_prompts(one) for name, one in schema.items()}
+    if found.get("default", 0) is None and "type" in found and not _takes_null(found):
+        del found["default"]
     if isinstance(examples := found.get("examples"), list) and len(examples) > _MOST_LISTED:
         found["examples"] = examples[:_SHORT_LIST]
     if isinstance(values := found.get("enum"), list) and len(values) > _MOST_LISTED:

@@ -21,6 +21,7 @@ from typing import Any, NotRequired, Required, cast
 
 import docstring_parser
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
 
 from genenv.errors import UsageError, first_line, first_problem
@@ -50,6 +51,8 @@ class Arguments:
     """Parameters that cannot be given by name."""
     given: Mapping[str, object]
     """Values of the parameters that the agent does not choose."""
+    unset: frozenset[str]
+    """Parameters whose default, if there is one, is that of a pydantic `Field`: the function has none."""
 
     @classmethod
     def of(
@@ -92,6 +95,11 @@ class Arguments:
             model=_model(name, fields, with_schema=with_schema),
             positional=tuple(positional),
             given={one: given[one] for one in parameters if one in given},
+            unset=frozenset(
+                name
+                for name, one in parameters.items()
+                if one.default is one.empty or isinstance(one.default, FieldInfo)
+            ),
         )
 
     def checked(self, given: Mapping[str, object]) -> BaseModel:
@@ -103,11 +111,11 @@ class Arguments:
         return self.model.model_validate(dict(given))
 
     def placed(self, checked: BaseModel) -> tuple[list[object], dict[str, object]]:
-        """Arguments that were given, without defaults: by position, and by name."""
+        """Arguments that were given, without the function's defaults: by position, and by name."""
         values = {
             (field.alias or name): getattr(checked, name)
             for name, field in self.model.model_fields.items()
-            if name in checked.model_fields_set
+            if name in checked.model_fields_set or field.alias in self.unset
         } | dict(self.given)
         return [values.pop(name) for name in self.positional if name in values], values
 
@@ -212,11 +220,17 @@ def _no_schema() -> Generator[None]:
 
 
 def _field(parameter: inspect.Parameter, hint: object, notes: Mapping[str, str]) -> tuple[object, object]:
-    hint = _with_fields(hint)
-    default: Any = ... if parameter.default is inspect.Parameter.empty else parameter.default
-    if parameter.default is None and hint is not Any:
+    hint, default = _with_fields(hint), parameter.default
+    told: dict[str, Any] = {"alias": parameter.name}
+    if notes.get(parameter.name):
+        told["description"] = notes[parameter.name]
+    if (default.default if isinstance(default, FieldInfo) else default) is None and hint is not Any:
         hint = typing.Optional[hint]  # noqa: UP045 - made at run time
-    return hint, Field(default, alias=parameter.name, description=notes.get(parameter.name) or None)
+    if isinstance(default, FieldInfo):
+        hint = typing.Annotated[hint, default]
+    elif default is not parameter.empty:
+        told["default"] = default
+    return hint, Field(**told)
 
 
 def _with_fields(hint: object) -> Any:  # noqa: ANN401 - a type

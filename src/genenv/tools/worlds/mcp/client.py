@@ -201,11 +201,14 @@ _WRAPPED = "result"
 _MOST_DESCRIBED = 600
 _ERROR = re.compile(
     r"(?!(?:no|0|zero|without|found no)\b)"
+    r"(?![^:\n]*\berrors?\b[^:\n]*:\s*(?:none|no|nothing|[-+±~]?\d[\d.,e+-]*)\s*(?:%|[,;(\n]|$))"
     r"(?:(?:[\w-]+ ){0,2}errors?\s*[:\[({—–-]|errors? (?:\w+ing|in|while|occurred|for|from|at)\b"
-    r"|an (?:\w+ )?error occurred\b|failed to\b|exception\s*[:\[(])",
+    r"|an (?:\w+ )?error occurred\b|failed to\b|exception\s*[:\[(]"
+    r"|(?-i:[A-Z]\w*(?:Error|Exception)):)",
     re.IGNORECASE,
 )
-"""Prefixes of texts that report an error without the protocol's error flag."""
+"""Prefixes of texts that report an error without the protocol's error flag; a number of errors, or their
+size, is none."""
 
 
 def tool_of(listed: McpTool) -> Tool:

@@ -30,7 +30,10 @@ _KEPT = (
     *("exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems", "pattern"),
 )
 """Keywords of a schema that the agent sees and that arguments must satisfy."""
-_HOLDING = ("properties", "items")
+_HOLDING = ("properties", "items", "nullable")
+"""Further keywords that are kept; `nullable` says that a value may be null, in newer documents, too."""
+_BESIDE = ("description", "default", "nullable", "example", "examples")
+"""Keywords that count beside a reference."""
 _PYTHON: Mapping[str, tuple[type, ...]] = {"string": (str,), "integer": (int,), "number": (int, float)}
 _MOST_TOLD = 160
 """Maximum length of a description in characters."""
@@ -120,11 +123,14 @@ class Document:
     def _followed(self, node: object, inside: tuple[str, ...]) -> tuple[Node, tuple[str, ...]]:
         """Return a schema with its parts merged; empty if the references `inside` which it is lead to it."""
         self._left -= 1
-        reference = as_object(node).get("$ref", "")
+        node = as_object(node)
+        reference = node.get("$ref", "")
         if self._left < 0 or len(inside) > _DEEPEST or (reference and reference in inside):
             return {}, inside
         inside = (*inside, str(reference))
-        return self._merged(self.resolved(node), inside), inside
+        whole = self._merged(self.resolved(node), inside)
+        beside = {key: node[key] for key in _BESIDE if key in node} if reference else {}
+        return {**whole, **beside} if beside else whole, inside
 
     def _shown(self, properties: Node, *, writing: bool) -> Node:
         """Return the fields of a request or a response.
@@ -145,6 +151,7 @@ class Document:
             real = [way for way in as_list(schema.get(key)) if self.resolved(way).get("type") != "null"]
             listed = [value for way in real for value in _only(self.resolved(way))]
             parts += [{"enum": listed}] if real and len(listed) == len(real) else real[:1]
+            parts += [{"nullable": True}] if len(real) < len(as_list(schema.get(key))) else []
         if not parts:
             return schema
         whole: dict[str, Any] = {}
@@ -205,6 +212,8 @@ def _only(schema: Node) -> Sequence[object]:
 def _modern(kept: dict[str, Any], schema: Node) -> None:
     """Convert keywords of OpenAPI 3.0 to current JSON schema."""
     kind = kept.get("type")
+    if schema.get("nullable") is True or (isinstance(kind, list) and "null" in kind):
+        kept["nullable"] = True
     if isinstance(kind, list):
         kept["type"] = next((one for one in cast("list[str]", kind) if one != "null"), "string")
     if isinstance(listed := kept.get("enum"), list):
@@ -221,7 +230,7 @@ def _modern(kept: dict[str, Any], schema: Node) -> None:
         full = " ".join(str(schema["description"]).split())
         more = [one for one in restrictions(full) if one not in told]
         kept["description"] = " ".join((told, *(_told(f"{one}.") for one in more[:1])))
-    if kept.get("default", 0) is None:
+    if kept.get("default", 0) is None and "nullable" not in kept:
         del kept["default"]
 
 
@@ -442,10 +451,11 @@ def _parameter(document: Document, told: Node) -> Parameter:
     as_json = node is None and isinstance(told.get("content"), Mapping)
     if node is None:  # a parameter may have a `content` instead
         node = as_object(next(iter(as_object(told.get("content")).values()), None)).get("schema", {})
-    schema = document.schema(node, writing=True)
+    described = {"description": told["description"]} if told.get("description") else {}
+    schema = document.schema({**as_object(node), **described}, writing=True)
     schema.setdefault("type", "string")
-    if told.get("description"):
-        schema.setdefault("description", " ".join(str(told["description"]).split())[:_MOST_TOLD])
+    if schema.pop("nullable", False) and schema.get("default", 0) is None:  # only a body can hold null
+        del schema["default"]
     example = told.get("example")
     if example is not None and not isinstance(example, Mapping | list):
         schema.setdefault("examples", [example])

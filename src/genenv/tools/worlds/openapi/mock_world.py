@@ -24,6 +24,7 @@ from typing import Any, cast
 from genenv.errors import UsageError
 from genenv.tools.discover.state_values import singular, words_of
 from genenv.tools.worlds.base import Call, LoadedWorld, Outcome, Played, Session, Tool
+from genenv.tools.worlds.jsonable import is_equal
 from genenv.tools.worlds.openapi.document import (
     Document,
     Parameter,
@@ -42,10 +43,18 @@ from genenv.tools.worlds.openapi.rows import (
     defaults_of,
     first_state,
     new_key,
+    part_set,
     valued,
     varied,
 )
-from genenv.tools.worlds.openapi.shapes import is_fixed, items_of, plain, properties_of, required_of
+from genenv.tools.worlds.openapi.shapes import (
+    is_fixed,
+    items_of,
+    plain,
+    properties_of,
+    required_of,
+    without_defaults,
+)
 from genenv.types import Json
 
 _MOST_OPTIONAL = 8
@@ -66,8 +75,9 @@ class Parameters:
 
     def __init__(self, action: Action, table: Table) -> None:
         self._action, self._table = action, table
-        self._replaces = action.does is Does.CREATE or action.operation.method == "put"
-        """Whether what is left out gets its default. Another change keeps what it was."""
+        is_put = action.does is Does.UPDATE and action.operation.method == "put"
+        self._replaces = is_put or action.does is Does.CREATE
+        """Whether what is left out gets its default. Other changes keep what it was, and show no default."""
         self.unused: list[str] = []
         """Fields of the request body without an argument."""
         body = self._body()
@@ -78,7 +88,8 @@ class Parameters:
         for one in (*self._listed(), *fields):
             place = one.place or singular(table.word)
             name = one.name if one.place else action.spelled.get(one.name, one.name)
-            self.arguments[argument_name(name, self.arguments, place)] = one
+            shown = one if self._replaces else replace(one, schema=without_defaults(one.schema))
+            self.arguments[argument_name(name, self.arguments, place)] = shown
         queried = [name for name, one in self.arguments.items() if one.place == "query"]
         self.idle = [name for name in queried if not self._is_of_use(self.arguments[name])]
         """Required arguments without an effect on the tables."""
@@ -100,11 +111,20 @@ class Parameters:
             one = self.arguments[name]
             value = completed(one.schema, args[name]) if self._replaces else args[name]
             (path if one.place == "path" else others)[one.name] = value
-        return path, others
+        left_out = self._defaults if self._replaces else {}
+        return path, others | {name: value for name, value in left_out.items() if name not in others}
+
+    def kept(self, record: Record) -> Record:
+        """Return what a change keeps of a record: all, or what no argument or the service itself sets."""
+        table = self._table
+        own = {table.key, *table.links, *table.required}
+        own |= {name for name, one in table.fields.items() if one.get("format") == "date-time"}
+        set_here = {one.name for one in self.arguments.values() if self._replaces and not one.place}
+        return {name: value for name, value in record.items() if name in own or name not in set_here}
 
     @cached_property
-    def defaults(self) -> dict[str, Json]:
-        """The values of a new record's fields that a request leaves out, where the document states them."""
+    def _defaults(self) -> dict[str, Json]:
+        """The values of a record's fields that a request leaves out, where the document states them."""
         links = {**self._table.links, **self._action.refers, self._table.key: ""}
         return {
             name: value
@@ -401,12 +421,12 @@ class MockWorld(LoadedWorld):
                 args[argument] = record[held[name]]
             elif (other := table.refers.get(name) or action.refers.get(name)) and self.first.get(other):
                 one = next(iter(self.first[other].values()))[self.tables[other].key]
-                args[argument] = [one] if tooled.properties[argument].get("type") == "array" else one
+                args[argument] = [one] if known[argument].schema.get("type") == "array" else one
             elif name == table.key:
                 taken = self.first[table.name]
                 args[argument] = new_key(table, len(taken) + 1, taken)
             else:
-                args[argument] = valued(name, tooled.properties[argument], rng)
+                args[argument] = valued(name, known[argument].schema, rng)
         return Call(tool=tool, args=args)
 
 
@@ -473,7 +493,10 @@ class MockSession:
             if not (args or is_part):
                 raise _Refused("There is nothing to change.")
             self._referred({**action.refers, **table.links}, args)
-            rows[str(key)] = record = {**record, **(_part_set(action, table, args) if is_part else args)}
+            args = part_set(action, table, args) if is_part else args
+            whole = {**self._world.parameters[action.operation.name].kept(record), **args}
+            cleared = {name for name, value in args.items() if value is None}
+            rows[str(key)] = record = {name: one for name, one in whole.items() if name not in cleared}
         elif action.does is Does.READ_PART:
             return teller.told(record[part])
         is_gone = action.does is Does.DELETE and action.answer is None
@@ -505,9 +528,8 @@ class MockSession:
             key = None if str(key) in rows else key
         if str(key) in rows:
             raise _Refused(f"There is a {_one(table)} {key} already.")
-        record = {table.key: key, **{name: value for name, value in args.items() if name != table.key}}
-        defaults = self._world.parameters[action.operation.name].defaults
-        record |= {name: value for name, value in defaults.items() if name not in record}
+        others = {name: value for name, value in args.items() if name != table.key and value is not None}
+        record: Record = {table.key: key, **others}
         for name in table.fields:
             if name not in record and (value := self._given_by_server(table, name)) is not None:
                 record[name] = value
@@ -520,6 +542,8 @@ class MockSession:
         for known in ("default", "const"):
             if known in schema:
                 return cast(Json, schema[known])
+        if "nullable" in schema:
+            return None
         if schema.get("format") == "date-time" or "enum" in schema:
             return MOMENT if "enum" not in schema else cast("Sequence[Json]", schema["enum"])[0]
         if name not in table.required:
@@ -537,7 +561,7 @@ class MockSession:
                 continue
             given = args[name]
             for value in given if isinstance(given, list) else [given]:
-                if str(value) not in self._rows[other]:
+                if value is not None and str(value) not in self._rows[other]:
                     raise _Refused(f"There is no {_one(self._tables[other])} {value}.")
 
 
@@ -549,37 +573,21 @@ def _belongs(record: Record, owner: Mapping[str, Json]) -> bool:
     return all(str(record.get(name)) == str(value) for name, value in owner.items())
 
 
-def _part_set(action: Action, table: Table, args: Record) -> Record:
-    """Return what a change of a part sets: a status named like the action, its fields, or the part itself."""
-    status = _status(table, action.part)
-    changes: Record = dict([status]) if status is not None else {}
-    if args and all(name in table.fields for name in args):
-        return {**changes, **args}
-    if args or status is None:
-        changes[action.part] = args or True
-    return changes
-
-
-def _status(table: Table, part: str) -> tuple[str, str] | None:
-    """Return the field and value that a verb sets, such as status `cancelled` for `cancel`."""
-    verb = plain(part)
-    for name, schema in table.fields.items():
-        for value in schema.get("enum", ()):
-            word = plain(str(value))
-            if len(verb) > 2 and (word.startswith(verb) or word.startswith(verb[:-1] + "ied")):
-                return name, str(value)
-    return None
-
-
 def _fits(table: Table, record: Record, name: str, value: Json) -> bool:
     """Whether a record matches an argument; an unknown one searches all texts of the record."""
     field = field_of(table, name)
     if field is None:
         texts = [one for one in record.values() if isinstance(one, str)]
         return any(str(value).lower() in one.lower() for one in texts)
-    held = record.get(field)
+    held = record.get(field, [])
+    parts = held if isinstance(held, list) else [held]
+    parts = [part for one in parts for part in (one.values() if isinstance(one, Mapping) else (one,))]
     wanted = value if isinstance(value, list) else [value]
-    if isinstance(held, list):
-        parts = [part for one in held for part in (one.values() if isinstance(one, Mapping) else (one,))]
-        return any(one in parts for one in wanted)
-    return any(str(held).lower() == str(one).lower() for one in wanted)
+    return any(_is_alike(one, part) for one in wanted for part in parts)
+
+
+def _is_alike(one: Json, other: Json) -> bool:
+    """Whether two values are equal. Texts are compared in any case, also with the text of a number."""
+    if isinstance(one, str) or isinstance(other, str):
+        return None not in (one, other) and str(one).lower() == str(other).lower()
+    return is_equal(one, other)

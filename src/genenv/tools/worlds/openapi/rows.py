@@ -1,4 +1,4 @@
-"""Initial rows of the mock tables, drawn from the JSON schemas of their fields, and the responses."""
+"""Initial rows of the mock tables, drawn from the JSON schemas of their fields; changes and responses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from genenv.tools.discover.state_values import words_of
 from genenv.tools.generate.fresh_values import FORMATS, fresh
 from genenv.tools.generate.named_texts import alike
 from genenv.tools.worlds.base import Tool
-from genenv.tools.worlds.openapi.resources import Table
+from genenv.tools.worlds.openapi.resources import Action, Table
 from genenv.tools.worlds.openapi.shapes import (
     Answer,
     Field,
@@ -244,6 +244,38 @@ def new_key(table: Table, number: int, taken: Collection[str] = ()) -> Json:
     return next((one for one in ways if str(one) not in taken and fits(schema, one)), None)
 
 
+def part_set(action: Action, table: Table, args: Record) -> Record:
+    """Return what a change of a part sets: a status named like the action, its fields, or the part itself."""
+    status = _status(action.part, table)
+    changes: Record = dict([status]) if status is not None else {}
+    if args and all(name in table.fields for name in args):
+        return {**changes, **args}
+    if args or status is None:
+        changes[action.part] = args or True
+    return changes
+
+
+_STATES = frozenset({"status", "state", "phase", "stage"})
+"""Last words of fields that actions set."""
+_PAST: Mapping[str, str] = {
+    **{"buy": "bought", "hold": "held", "pay": "paid", "sell": "sold", "send": "sent", "take": "taken"},
+    **{"undo": "undone", "withdraw": "withdrawn", "write": "written"},
+}
+"""Participles of irregular verbs."""
+
+
+def _status(action: str, table: Table) -> tuple[str, str] | None:
+    """Return the field and the value that an action sets, such as status `cancelled` for `cancel`."""
+    verb = plain(action)
+    past = _PAST.get(verb, f"{verb}ed"), f"{verb}d", f"{verb}{verb[-1:]}ed", f"{verb[:-1]}ied"
+    for name, schema in table.fields.items():
+        values = {plain(str(one)): str(one) for one in schema.get("enum", ())}
+        for form in (*past, verb, f"{verb}ing") if _STATES & {*words_of(name)[-1:]} else ():
+            if form in values:
+                return name, values[form]
+    return None
+
+
 _COUNTS = frozenset({"total", "count", "size", "totalcount", "totalresults", "totalitems", "totalsize"})
 """Names of fields that hold the number of records."""
 _DONE = frozenset({"deleted", "success", "successful", "ok", "done", "removed"})
@@ -297,7 +329,9 @@ class AnswerBuilder:
             if name in whole or not (name in required_of(schema) or (is_bare and is_single)):
                 continue
             kind = properties[name].get("type")
-            if plain(name) in _COUNTS and kind in ("integer", "number"):
+            if "nullable" in properties[name]:
+                whole[name] = None
+            elif plain(name) in _COUNTS and kind in ("integer", "number"):
                 whole[name] = count
             elif kind == "boolean":
                 whole[name] = plain(name) in _DONE

@@ -106,7 +106,11 @@ class Requests:
         Raises:
             UnusableAnswer: a value cannot be put in its place, such as an empty part of a path.
         """
-        given = [(one, args[name]) for name, one in self._slots.items() if args.get(name) is not None]
+        given = [
+            (one, args[name])
+            for name, one in self._slots.items()
+            if name in args and (args[name] is not None or one.place == "body")
+        ]
         blanks = {
             one.name: quote(_joined(one, value), safe="") for one, value in given if one.place == "path"
         }
@@ -123,7 +127,8 @@ class Requests:
         target += f"?{urlencode(query, quote_via=quote)}" if query else ""
         body = json.dumps(fields, ensure_ascii=False) if kind else ""
         if media_type(kind) == FORM:
-            pairs = {k: [*map(_text, v)] if isinstance(v, list) else _text(v) for k, v in fields.items()}
+            said = {name: one for name, one in fields.items() if one is not None}
+            pairs = {k: [*map(_text, v)] if isinstance(v, list) else _text(v) for k, v in said.items()}
             body = urlencode(pairs, doseq=True)
         method = self._operation.method.upper()
         return Request(method=method, target=target, headers=headers, body=body.encode() or None)

@@ -202,6 +202,16 @@ def properties_of(schema: Schema) -> dict[str, dict[str, Any]]:
     return cast("dict[str, dict[str, Any]]", schema.get("properties") or {})
 
 
+def without_defaults(schema: Schema) -> dict[str, Any]:
+    """Return a schema without the defaults of a value and of all fields in it."""
+    kept = {name: one for name, one in schema.items() if name != "default"}
+    if "properties" in kept:
+        kept["properties"] = {name: without_defaults(one) for name, one in properties_of(schema).items()}
+    if "items" in kept:
+        kept["items"] = without_defaults(items_of(schema))
+    return kept
+
+
 def items_of(schema: Schema) -> dict[str, Any]:
     """Return the schema of the items of a list."""
     return cast("dict[str, Any]", schema.get("items") or {})
