@@ -25,6 +25,7 @@ from pydantic import BaseModel, Field, StrictFloat, StrictInt, StrictStr, Valida
 from genenv.backends.base import Role
 from genenv.backends.sampler_check import completion_problem
 from genenv.backends.settings import PolicyConfig
+from genenv.chat.assistant import ending
 from genenv.errors import RolloutError, UsageError, first_line
 from genenv.http.guard import is_loopback
 from genenv.texts import inert
@@ -215,10 +216,16 @@ def parse_completion(
         vocabulary: size of the model's vocabulary.
 
     Raises:
+        Broken: the server gave up on the completion.
         Unfit: the answer is not a valid completion.
     """
     try:
-        (choice,) = _Completion.model_validate(answer.json()).choices
+        found = answer.json()
+        match found:
+            case {"choices": [{"finish_reason": str(reason)}]} if ending(reason) is None:
+                raise Broken(f"it gave up on a completion (finish_reason {reason!r})")
+            case _:
+                (choice,) = _Completion.model_validate(found).choices
     except ValueError as error:
         raise Unfit(
             f"answers with what is no completion ({_problem(error)}); vLLM does from 0.32 on"
