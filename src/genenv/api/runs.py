@@ -151,7 +151,8 @@ def load_agent(name: str | Path, settings: Mapping[str, object] | None = None) -
         UsageError: the model cannot be loaded.
         DataError: a checkpoint is damaged.
     """
-    found, asked = str(name), load_evaluation_config(words(settings or {}))
+    found = str(name)
+    asked = load_evaluation_config(words(settings or {}), [found])
     named = named_policy(found)
     config = load_config(None if named is None else RunFolder.open(named.run).config)
     which = None if named is None else config.agent_of(named.policy)

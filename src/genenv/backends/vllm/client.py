@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import pydantic_core
@@ -27,7 +26,7 @@ from genenv.backends.sampler_check import completion_problem
 from genenv.backends.settings import PolicyConfig
 from genenv.chat.assistant import ending
 from genenv.errors import RolloutError, UsageError, first_line
-from genenv.http.guard import is_loopback
+from genenv.http.guard import proxy_of
 from genenv.texts import inert
 
 LOST = (aiohttp.ClientError, OSError)
@@ -134,14 +133,12 @@ class Connections:
             return Answer(answer.status, bytes(found))
 
     def _proxy(self, url: str) -> str | None:
-        """Return the proxy that the environment names for a URL, never for loopback; cached per server."""
+        """Return the proxy for a URL; cached per server."""
         try:
             parts = urlsplit(url)
             base = f"{parts.scheme}://{parts.netloc}"
             if base not in self._proxies:
-                host = parts.hostname or ""
-                passed = is_loopback(host) or proxy_bypass(host)
-                self._proxies[base] = None if passed else getproxies().get(parts.scheme)
+                self._proxies[base] = proxy_of(base)
         except ValueError as error:
             raise aiohttp.InvalidURL(url, str(error)) from error
         return self._proxies[base]

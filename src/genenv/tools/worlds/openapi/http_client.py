@@ -22,6 +22,7 @@ from http.client import responses
 from typing import TYPE_CHECKING
 
 from genenv.errors import UsageError, first_line
+from genenv.http.guard import client_options
 from genenv.texts import SHORTEST_SECRET, clean, masked, without
 from genenv.tools.discover.state_values import words_of
 from genenv.tools.worlds.base import MOST_CHARS, TOO_LONG, Outcome
@@ -247,7 +248,10 @@ class HttpClient:
         """Return the response after all redirects, and the seconds that it asks to wait. Raises as `ask`."""
         from httpx2 import URL, AsyncClient, Timeout
 
-        self._client = client = self._client or AsyncClient(timeout=Timeout(CALL_S), headers=_ALWAYS)
+        if self._client is None:
+            options = client_options(self._address)
+            self._client = AsyncClient(timeout=Timeout(CALL_S), headers=_ALWAYS, **options)
+        client = self._client
         url = first = URL(self._address + request.target)
         for _ in range(_MOST_HOPS + 1):
             if self.sent >= self._most:
