@@ -148,7 +148,7 @@ def load_agent(name: str | Path, settings: Mapping[str, object] | None = None) -
             default, as in evaluation), `endpoint.*` how requests to an endpoint are sent.
 
     Raises:
-        UsageError: the model cannot be loaded.
+        UsageError: the model cannot be loaded, or a setting has no effect on it.
         DataError: a checkpoint is damaged.
     """
     found = str(name)

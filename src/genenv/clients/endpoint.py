@@ -290,13 +290,11 @@ class EndpointAssistant:
                     continue
                 if self._adapt_to_refusal(error, sent):
                     continue
-                if error.status_code in _OF_ALL:
-                    raise NoAnswer(
-                        f"the endpoint refuses all requests: {self.address.sentence(error)}"
-                    ) from error
-                if error.status_code < 500 and error.status_code not in _PASSING:
-                    raise Refused(error.status_code, self.address.sentence(error)) from error
                 why, wait_s = self.address.sentence(error), _retry_after_s(error) or wait_s
+                if error.status_code in _OF_ALL:
+                    raise NoAnswer(f"the endpoint refuses the request: {why}") from error
+                if error.status_code < 500 and error.status_code not in _PASSING:
+                    raise Refused(error.status_code, why) from error
             except TimeoutError:
                 why = f"it took longer than {self.endpoint.timeout_s:g} s"
             except _NO_ANSWER as error:

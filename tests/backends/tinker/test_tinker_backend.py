@@ -158,7 +158,7 @@ def test_a_server_of_this_machine_is_asked_without_a_proxy_and_with_the_key_alon
 ) -> None:
     url, proxies = serve(), {"http_proxy": "http://127.0.0.1:9", "ALL_PROXY": "socks5://127.0.0.1:9"}
     client("environment", **proxies, TINKER_API_KEY=" tml-key\n")
-    assert client("refusal", url=url) == ""
+    assert client("met", url=url) == url
     client("environment", **dict.fromkeys(proxies), TINKER_API_KEY=None)
 
 

@@ -67,9 +67,9 @@ class Service:
                 protocol.
         """
         address = settings.address or os.environ.get("TINKER_BASE_URL") or OFFICIAL
-        key, here = key_in(settings.key_variable), is_loopback(urlsplit(address).hostname or "")
+        key = key_in(settings.key_variable)
         if key is None:
-            if not here:
+            if not _is_here(address):
                 raise UsageError(
                     f"{address} wants a key: put it into the environment variable {settings.key_variable} "
                     "(policy.tinker.key_variable)"
@@ -83,9 +83,10 @@ class Service:
         _hush()
 
         async def opened() -> tinker.ServiceClient:
-            direct = DefaultAsyncHttpxClient(base_url=address, trust_env=False)  # its own asks any proxy
-            beside: dict[str, Any] = {"http_client": direct} if here and getproxies() else {}
-            client = tinker.ServiceClient(base_url=address, api_key=key, **beside)
+            options: dict[str, Any] = {}
+            if _is_here(address) and getproxies():  # the SDK's own client would use them
+                options["http_client"] = DefaultAsyncHttpxClient(base_url=address, trust_env=False)
+            client = tinker.ServiceClient(base_url=address, api_key=key, **options)
             _ = client.holder  # opens the session
             return client
 
@@ -184,6 +185,14 @@ def _hush() -> None:
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
         logger.propagate = False
+
+
+def _is_here(address: str) -> bool:
+    """Return whether a server is on this machine."""
+    try:
+        return is_loopback(urlsplit(address).hostname or "")
+    except ValueError:
+        return False
 
 
 def _check_health(address: str) -> None:

@@ -248,11 +248,11 @@ class HttpClient:
         """Return the response after all redirects, and the seconds that it asks to wait. Raises as `ask`."""
         from httpx2 import URL, AsyncClient, Timeout
 
-        if self._client is None:
-            options = client_options(self._address)
+        url = first = URL(self._address + request.target)
+        if self._client is None:  # which asks this host alone
+            options = client_options(str(url))
             self._client = AsyncClient(timeout=Timeout(CALL_S), headers=_ALWAYS, **options)
         client = self._client
-        url = first = URL(self._address + request.target)
         for _ in range(_MOST_HOPS + 1):
             if self.sent >= self._most:
                 raise Ended(f"{self._most} requests were sent, as many as are allowed")
