@@ -14,7 +14,7 @@ Answer = tuple[int, str, dict[str, str]]
 """Status, body, headers."""
 
 
-def said(text: Any, *, finish: str = "stop", calls: Any = None, read: int = 10) -> Answer:
+def said(text: Any, *, finish: Any = "stop", calls: Any = None, read: int = 10) -> Answer:
     message = {"role": "assistant", "content": text, "tool_calls": calls}
     body = {
         "id": "c",

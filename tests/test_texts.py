@@ -49,6 +49,7 @@ def test_a_line_of_json_can_be_written_and_says_the_same(value: object) -> None:
     [
         ("http://me:pa55@host:1/v1 is down", (), "http://***@host:1/v1 is down"),
         ("openai:https://token@host/v1#m", (), "openai:https://***@host/v1#m"),
+        ("http://me:p@ss@host:1/v1", (), "http://***@host:1/v1"),
         ("mail a@b.org via http://host/a@b", (), "mail a@b.org via http://host/a@b"),
         ("bad key sk-12345 (sk-12345)", ("sk-12345",), "bad key *** (***)"),
         ("a short secret is a word", ("a",), "a short secret is a word"),

@@ -6,6 +6,7 @@
 | `EnvironmentCodeError` | a user-defined environment that raised, hung, or broke its contract | as above |
 | `DataError` | store, checkpoints, data files: damaged or missing on disk | one sentence, exit status 2 |
 | `RolloutError` | policies and episodes: one rollout failed | a trace with a stop reason; the run goes on |
+| `NoAnswer` | a model behind an endpoint | as above; an evaluation stops after several in a row |
 | `ContextOverflow` | policies: the context window is too small | as above; in evaluation, a wrong answer |
 | `UpdateSkipped` | updates: NaN or too large a step | a counted, logged event; the run goes on |
 
@@ -48,6 +49,10 @@ class DataError(GenenvError):
 
 class RolloutError(GenenvError):
     """One rollout failed. The failure is recorded in its trace."""
+
+
+class NoAnswer(RolloutError):
+    """A model does not answer, whatever it is asked: it is down, or its cost limit is reached."""
 
 
 class ContextOverflow(RolloutError):

@@ -29,7 +29,7 @@ _UNSAFE = re.compile(
     "]"
 )
 _HALVES = re.compile("[\ud800-\udfff]")
-_USER_INFO = re.compile(r"(?<=//)[^/\s@#?\"']+@")
+_USER_INFO = re.compile(r"(?<=//)[^/\s#?\"']+@")
 SHORTEST_SECRET = 6
 """Shorter secrets are not masked, because they occur in words. In addresses they are masked all the same."""
 MASK = "***"

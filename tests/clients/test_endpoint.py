@@ -15,7 +15,7 @@ pytest.importorskip("openai", reason="the openai client is not installed: pip in
 from endpoints import Answer, Server, refused, said
 from genenv.backends.settings import EndpointConfig, SamplingConfig
 from genenv.clients.endpoint import EndpointAssistant, RateLimit
-from genenv.errors import ContextOverflow, RolloutError, UsageError
+from genenv.errors import ContextOverflow, NoAnswer, RolloutError, UsageError
 
 
 def meet(server: Server, *, sampling: dict[str, Any] | None = None, **endpoint: Any) -> EndpointAssistant:
@@ -130,14 +130,43 @@ def test_trouble_while_tools_are_tried_is_not_taken_for_an_answer(server: Server
         said("", calls=5),
         (200, "[1, 2", {}),
         (200, "null", {}),
+        said("", finish="error"),
+        said("four and", finish="abort"),
+        (200, said("")[1].replace('"index"', '"error": {"code": 502, "message": "no host"}, "index"'), {}),
     ],
-    ids=["500", "503", "429", "html", "no choices", "no text", "no message", "no calls", "cut off", "null"],
+    ids=[
+        *("500", "503", "429", "html", "no choices", "no text", "no message", "no calls", "cut off", "null"),
+        *("error", "abort", "an error in the choice"),
+    ],
 )
 def test_trouble_that_passes_costs_a_retry_only(server: Server, trouble: Answer) -> None:
     assistant = meet(server)
     server.answer = in_turn(trouble, trouble, said("there"))
     assert ask(assistant)[0].text == "there"
     assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("reason", "finished"),
+    [
+        *(("stop", True), ("tool_calls", True), ("end_turn", True), (None, True), (7, True)),
+        *(("length", False), ("max_tokens", False), ("MAX_TOKENS", False), ("content_filter", False)),
+    ],
+)
+def test_the_reason_for_the_end_says_whether_a_reply_is_finished(
+    server: Server, reason: Any, finished: bool
+) -> None:
+    assistant = meet(server)
+    server.answer = lambda _: said("four", finish=reason)
+    (reply,) = ask(assistant)
+    assert (reply.text, reply.finished) == ("four", finished)
+
+
+def test_what_a_server_says_of_a_failure_in_an_answer_is_told(server: Server) -> None:
+    assistant = meet(server, retries=0)
+    failed = said("", finish="error")[1].replace('"index"', '"error": {"message": "no host"}, "index"')
+    server.answer = lambda _: (200, failed, {})
+    assert outcome_of(assistant).endswith("after 0 retries: it failed while it answered: no host")
 
 
 @pytest.mark.parametrize("trouble", [refused("busy", 500), (200, "nonsense", {})], ids=["500", "nonsense"])
@@ -178,6 +207,8 @@ def test_text_in_parts_is_put_together(server: Server) -> None:
     assistant = meet(server)
     server.answer = lambda _: said([{"type": "text", "text": "two "}, {"type": "text", "text": "parts"}])
     assert ask(assistant)[0].text == "two parts"
+    server.answer = lambda _: said([{"type": "reasoning", "text": "5? no"}, {"text": "4"}])
+    assert ask(assistant)[0].text == "4"
 
 
 def test_arguments_that_are_nested_without_end_are_right_nowhere(server: Server) -> None:
@@ -217,6 +248,8 @@ def coded(code: str) -> Answer:
         refused("'max_tokens' or 'max_completion_tokens' is too large: maximum context length is 9"),
         refused("Input is too long for requested model", 413),
         refused("prompt is too long: 300 tokens > 100 maximum"),
+        refused("`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens", 422),
+        refused("Input validation error: `inputs` must have less than 1024 tokens. Given: 2000", 422),
         coded("context_length_exceeded"),
     ],
 )
@@ -254,6 +287,43 @@ def test_a_tool_whose_argument_has_the_name_of_a_setting_changes_no_setting(serv
     assert ask(assistant)[0].text == "ok"
     assert "temperature" in server.requests[-1]
     assert assistant.describe()["left_out"] == []
+
+
+def naming(param: str | None, message: str) -> Answer:
+    return 400, json.dumps({"error": {"message": message, "type": "x", "param": param}}), {}
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        naming(None, "cannot parse [{'content': 'the temperature of the room, in max_completion_tokens'}]"),
+        naming("messages", "cannot parse 'temperature'"),
+        naming("temperature", "Unsupported value: 'temperature' was served by another host before"),
+        naming("seed", "'seed' is too large"),
+    ],
+    ids=["a conversation", "the messages", "what the probe sent", "the seed"],
+)
+def test_a_refusal_after_the_probe_changes_no_setting_of_an_evaluation(
+    server: Server, refusal: Answer
+) -> None:
+    assistant = meet(server, retries=0)
+    described = assistant.describe()
+    server.answer = in_turn(refusal, said("ok"))
+    with pytest.raises(RolloutError, match="refuses the request"):
+        ask(assistant)
+    assert ask(assistant)[0].text == "ok"
+    assert {"temperature", "seed", "max_tokens"} <= server.requests[-1].keys()
+    assert assistant.describe() == described
+
+
+def test_a_value_that_the_probe_did_not_send_is_left_out_if_the_refusal_names_it(server: Server) -> None:
+    """As evaluations of a run, which are greedy, of a model that samples at 1 alone."""
+    assistant = meet(server, sampling={"temperature": 1.0}, retries=0)
+    picky = naming("temperature", "Unsupported value: 'temperature' does not support 0 with this model")
+    server.answer = lambda body: picky if body.get("temperature") == 0 else said("ok")
+    greedy = {**assistant.body([{"role": "user", "content": "hi"}], (), 0), "temperature": 0.0}
+    assert asyncio.run(_closing(assistant, assistant.ask(greedy, 9))).text == "ok"
+    assert assistant.describe()["left_out"] == ["temperature"]
 
 
 def test_what_a_model_says_is_graded_as_it_was_said(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,6 +370,17 @@ def test_nothing_is_asked_once_the_money_is_spent(server: Server) -> None:
         ask(assistant)
 
 
+def test_assistants_of_one_command_spend_under_one_limit(server: Server) -> None:
+    settings = EndpointConfig(retries=0, price_in=1e6, price_out=1e6, max_cost=85.0)
+    one = EndpointAssistant(f"{server.url}#m", settings, SamplingConfig())
+    other = EndpointAssistant(f"{server.url}#m", settings, SamplingConfig(), one)
+    assert (one.spent.cost, other.spent.cost) == (40.0, 40.0)
+    ask(other)
+    for assistant in (one, other):
+        with pytest.raises(NoAnswer, match="max_cost = 85 is spent"):
+            ask(assistant)
+
+
 def test_a_limit_that_cannot_hold_is_one_sentence(server: Server) -> None:
     with pytest.raises(UsageError, match="needs prices"):
         meet(server, max_cost=1.0)
@@ -314,6 +395,24 @@ def test_an_address_that_is_none_is_one_sentence() -> None:
             EndpointAssistant(address, EndpointConfig(), SamplingConfig())
 
 
+def test_a_model_may_have_a_number_sign_in_its_name(server: Server) -> None:
+    address = f"{server.url}#accounts/them/models/m#accounts/me/deployments/d"
+    assistant = EndpointAssistant(address, EndpointConfig(), SamplingConfig())
+    assert assistant.model == "accounts/them/models/m#accounts/me/deployments/d"
+    assert assistant.describe()["base_url"] == server.url
+
+
+def test_a_server_of_this_machine_is_asked_without_the_proxy_of_the_environment(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+    assert ask(meet(server, retries=0))[0].text == "hello"
+    monkeypatch.setenv("http_proxy", "socks4://127.0.0.1:9")
+    with pytest.raises(UsageError, match=r"as the proxy for far\.example, which cannot be used"):
+        EndpointAssistant("http://far.example/v1#m", EndpointConfig(retries=0), SamplingConfig())
+
+
 def test_a_server_that_is_not_there_is_one_sentence(server: Server) -> None:
     server.close()
     with pytest.raises(UsageError, match="cannot be used as an endpoint for m"):
@@ -325,6 +424,11 @@ def test_the_key_comes_from_the_environment(server: Server, monkeypatch: pytest.
     monkeypatch.setenv("MY_KEY", "secret")
     assistant = meet(server, key_variable="MY_KEY")
     assert "secret" not in json.dumps(assistant.describe())
+    monkeypatch.setenv("MY_KEY", " secret\n")
+    assert meet(server, key_variable="MY_KEY", retries=0).address.key == "secret"
+    monkeypatch.setenv("MY_KEY", "one\r\nHost: two")
+    with pytest.raises(UsageError, match="MY_KEY holds no key"):
+        meet(server, key_variable="MY_KEY")
 
 
 # servers that are not to be trusted

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from endpoints import Server
 from evaluation.conftest import Sums
-from genenv.errors import ContextOverflow, DataError, RolloutError, UsageError
+from genenv.chat.assistant import Assistant
+from genenv.errors import ContextOverflow, DataError, NoAnswer, RolloutError, UsageError
 from genenv.evaluation import evaluate as evaluation
+from genenv.evaluation import models
 from genenv.evaluation.base import Item
 from genenv.evaluation.config import load_evaluation_config
 from genenv.evaluation.evaluate import Request, evaluate, slug
@@ -101,11 +104,29 @@ def test_what_does_not_fit_the_window_is_wrong_and_counted(measure: Any) -> None
 
 
 def test_a_dead_endpoint_is_not_asked_for_everything(measure: Any) -> None:
-    outcome = measure(lambda _: RolloutError("down"), workers=2)
+    outcome = measure(lambda _: NoAnswer("down"), workers=2)
     assert len(outcome.failed) == 12
     assert len(measure.last.asked) <= 6
     assert outcome.failed[-1].explanation.endswith("down")
     assert outcome.figures == []
+
+
+def test_items_that_are_refused_one_by_one_keep_no_other_from_being_asked(measure: Any) -> None:
+    refused = {f"{n} + {n}" for n in range(2, 7)}
+    outcome = measure(lambda q: RolloutError("refused") if q in refused else right(q), workers=1)
+    assert len(measure.last.asked) == 12
+    assert len(outcome.failed) == 5
+
+
+def test_items_that_were_never_asked_come_before_those_that_failed(measure: Any) -> None:
+    measure(lambda q: NoAnswer("down") if q in ("1 + 1", "2 + 2", "3 + 3") else right(q), workers=1)
+    assert measure.last.asked == ["1 + 1", "2 + 2"]
+    measure(lambda q: NoAnswer("down") if q == "1 + 1" else right(q), workers=1, resume=True)
+    assert measure.last.asked == [
+        *(f"{n} + {n}" for n in range(3, 9)),
+        *(f"{10**n} + {n}" for n in range(1, 5)),
+        *("1 + 1", "2 + 2"),
+    ]
 
 
 def test_a_run_that_was_killed_continues_where_it_was(measure: Any, tmp_path: Path) -> None:
@@ -135,6 +156,62 @@ def test_what_was_paid_counts_for_the_benchmark_for_which_it_was_paid(
     (other,) = evaluate(asked, load_evaluation_config(()), Silent())
     assert len(measure.last.asked) == 24
     assert other.spending == {"cost": 1.2}
+
+
+class JudgedSums(Sums):
+    """Sums whose answers a judge sees."""
+
+    def __init__(self, settings: Any = None) -> None:
+        super().__init__(settings)
+        self.judge: Assistant | None = None
+
+    async def attempt(self, item: Item, talk: Any) -> Json:
+        answer = await super().attempt(item, talk)
+        if self.judge is not None:
+            await self.judge.talk(0)([{"role": "user", "content": f"Is it {answer}?"}])
+        return answer
+
+
+@pytest.fixture
+def judged(sums_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server) -> Any:
+    """Evaluate a model behind an endpoint with a judge behind one; the outcome, and both assistants."""
+    pytest.importorskip("openai", reason="the openai client is not installed: pip install 'genenv[api]'")
+    made: list[Any] = []
+
+    def assistant(*asked: Any) -> Any:
+        made.append(models.assistant(*asked))
+        return made[-1]
+
+    monkeypatch.setattr(evaluation, "benchmark_class", lambda _: JudgedSums)
+    monkeypatch.setattr(evaluation, "assistant", assistant)
+
+    def run(*overrides: str) -> tuple[Outcome, list[Any]]:
+        policy, judge = (f"openai:{server.url}#{name}" for name in ("small", "big"))
+        request = Request(
+            names=["sums"], policy=policy, judge=judge, data=sums_data, out=tmp_path / "r.jsonl", limit=4
+        )
+        return next(evaluate(request, load_evaluation_config(overrides), Silent())), made
+
+    return run
+
+
+def test_what_the_judge_costs_is_told_apart_and_its_connections_are_closed(
+    judged: Any, server: Server
+) -> None:
+    outcome, made = judged("endpoint.price_in=1000000")
+    assert outcome.spending == {
+        **{"prompt_tokens": 40, "tokens": 20, "cost": 40.0},
+        **{"judge_prompt_tokens": 40, "judge_tokens": 20, "judge_cost": 40.0},
+    }
+    assert [body["model"] for body in server.requests].count("big") == 2 + 4  # two while it is met
+    assert [one._clients for one in made] == [{}, {}]
+
+
+def test_the_policy_and_the_judge_share_the_limit_of_the_cost(judged: Any, server: Server) -> None:
+    outcome, _ = judged("endpoint.price_in=1000000", "endpoint.max_cost=85", "endpoint.concurrency=1")
+    assert len(outcome.failed) == 3  # both are met for 60, and the first item costs 20
+    assert outcome.failed[0].explanation == "endpoint.max_cost = 85 is spent"
+    assert len(server.requests) == 4 + 3
 
 
 def test_a_smaller_limit_on_resume_loses_no_record(measure: Any, tmp_path: Path) -> None:
@@ -277,6 +354,7 @@ def test_results_of_other_settings_are_other_files(measure: Any, tmp_path: Path)
         ("smollm2-135m", "smollm2-135m"),
         ("runs/demo@12:agent", "runs-demo@12-agent"),
         ("openai:http://localhost:8000/v1#org/model", "org-model"),
+        ("openai:http://localhost:8000/v1#accounts/m#accounts/d", "accounts-m-accounts-d"),
         ("../../..", "policy"),
     ],
 )

@@ -25,9 +25,8 @@ ANYWHERE = "openai:http://127.0.0.1:1/v1#nobody"
 
 
 def measure(model: Path | str, data: Path, out: Path, *more: object) -> Result:
-    return run(
-        "eval", "sums", "--policy", model, "--data", data, "--out", out, "--set", "policy.device=cpu", *more
-    )
+    here = () if model == ANYWHERE else ("--set", "policy.device=cpu")
+    return run("eval", "sums", "--policy", model, "--data", data, "--out", out, *here, *more)
 
 
 @pytest.mark.usefixtures("sums")
@@ -131,6 +130,18 @@ def test_a_policy_that_is_none_is_one_sentence(
         (("sums", "--policy", ANYWHERE, "--split", "nowhere"), "there is no split 'nowhere'"),
         (("sums", "--policy", ANYWHERE, "--export", "x"), "none of these benchmarks has an export"),
         (("sums", "--policy", ANYWHERE, "--set", "sums.strct=true"), "did you mean 'sums.strict'"),
+        (
+            ("sums", "--policy", ANYWHERE, "--set", "policy.max_thinking_tokens=0"),
+            "policy.max_thinking_tokens: without effect, as no model is loaded on this machine (openai:",
+        ),
+        (
+            ("sums", "--policy", "smollm2-135m", "--set", "endpoint.retries=1"),
+            "endpoint.retries: without effect, as no model is behind an endpoint (smollm2-135m)",
+        ),
+        (
+            ("sums", "--policy", "smollm2-135m", "--set", "policy.vllm.at_once=1"),
+            "unknown setting 'policy.vllm'",
+        ),
         (("sums", "bamboogle", "--policy", ANYWHERE, "--out", "x.jsonl"), "one file for 2 benchmarks"),
     ],
 )

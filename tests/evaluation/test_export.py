@@ -73,6 +73,16 @@ def test_an_export_is_renewed_and_another_policys_is_not_overwritten(measure: An
     assert not (tmp_path / "c.jsonl").exists()
 
 
+def test_a_password_in_the_policys_name_is_in_no_file_and_keeps_no_export_from_being_renewed(
+    measure: Any, tmp_path: Path, sums_data: Path
+) -> None:
+    policy = "openai:http://me:pa55word@host/v1#m"
+    measure(policy=policy)
+    assert "pa55word" not in "".join(path.read_text() for path in tmp_path.rglob("*.json*"))
+    assert next(regrade([tmp_path / "r.jsonl"], sums_data, export=tmp_path / "export")).exported
+    assert measure(policy=policy, resume=True).exported
+
+
 def test_a_folder_of_other_files_is_refused_before_anything_is_asked(measure: Any, tmp_path: Path) -> None:
     (tmp_path / "export").mkdir()
     (tmp_path / "export" / "score.csv").touch()

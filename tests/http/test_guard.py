@@ -17,9 +17,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import raw_http
+from genenv.errors import UsageError
 from genenv.http import guard
 from genenv.http import server as http
-from genenv.http.guard import Access, Guard, key_headers
+from genenv.http.guard import Access, Guard, key_headers, proxy_of
 from genenv.http.server import HttpServer, Service
 from raw_http import Raw, answer, ask, connect, head
 
@@ -53,6 +54,48 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
     monkeypatch.setattr(guard, "_DISCARDED_S", 0.1)
     with contextlib.ExitStack() as stack:
         yield lambda **asked: stack.enter_context(Echo(**asked))
+
+
+FAR = "http://10.1.2.3:8000"
+
+
+@pytest.mark.parametrize(
+    ("url", "variables", "proxy"),
+    [
+        (FAR, {}, None),
+        (FAR, {"http_proxy": "proxy:3128"}, "http://proxy:3128"),
+        (FAR, {"https_proxy": "http://proxy"}, None),
+        (FAR, {"ALL_PROXY": "http://proxy"}, "http://proxy"),
+        (FAR, {"http_proxy": "http://one", "ALL_PROXY": "socks5://two"}, "http://one"),
+        (FAR, {"http_proxy": "http://proxy", "no_proxy": "10.1.2.3"}, None),
+        (FAR, {"http_proxy": "http://proxy", "no_proxy": "localhost, 10.0.0.0/8"}, None),
+        (FAR, {"http_proxy": "http://proxy", "no_proxy": "10.1.2.3:8000"}, None),
+        (FAR, {"http_proxy": "http://proxy", "no_proxy": "10.1.2.3:80"}, "http://proxy"),
+        ("http://me:pw@a.far.example/v1", {"http_proxy": "http://proxy", "no_proxy": ".far.example"}, None),
+        ("https://[2001:db8::1]/v1", {"https_proxy": "http://proxy", "no_proxy": "2001:db8::/32"}, None),
+        ("https://[2001:db8::1]/v1", {"https_proxy": "http://proxy", "no_proxy": "*"}, None),
+        ("http://127.0.0.2:1", {"http_proxy": "http://proxy", "ALL_PROXY": "socks5://proxy"}, None),
+    ],
+)
+def test_all_clients_ask_the_same_proxy_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, url: str, variables: dict[str, str], proxy: str | None
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert proxy_of(url) == proxy
+
+
+def test_a_proxy_that_cannot_be_asked_is_one_sentence_without_its_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("http_proxy", raising=False)
+    monkeypatch.setenv("ALL_PROXY", "socks5://me:pa55@proxy:1080")
+    with pytest.raises(UsageError, match=r"names socks5://\*\*\*@proxy:1080 as the proxy for 10\.1\.2\.3"):
+        proxy_of(FAR)
+    assert proxy_of(FAR, socks=True) == "socks5://me:pa55@proxy:1080"
 
 
 def sentence(found: Raw) -> str:

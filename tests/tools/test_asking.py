@@ -53,6 +53,14 @@ def moved(to: str, status: int = 302) -> Callable[[], Answer]:
     return lambda: (status, {"location": to}, b"")
 
 
+def test_a_service_of_this_machine_is_asked_without_the_proxy_of_the_environment(
+    api: Api, asker: HttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+    assert json.loads(asker.ask(get("/customers/C-101")).body)["name"] == "Ada Wong"
+
+
 def test_redirects_are_followed_to_the_same_host_alone(api: Api, asker: HttpClient) -> None:
     api.special["/v1/a"] = moved("/v1/customers/C-101")
     assert json.loads(asker.ask(get("/a")).body)["name"] == "Ada Wong"

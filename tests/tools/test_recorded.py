@@ -170,6 +170,17 @@ def test_a_service_that_only_writes_or_is_not_there_is_one_sentence(tmp_path: Pa
         origin.bring(tmp_path / "files")
 
 
+def test_the_proxy_of_the_environment_is_for_services_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks4://127.0.0.1:9")
+    monkeypatch.delenv("http_proxy", raising=False)
+    with pytest.raises(UsageError, match=r"gives no tools: .*connection.*failed$"):
+        origin_of("mcp:http://127.0.0.1:9/mcp").bring(tmp_path / "files")
+    with pytest.raises(UsageError, match=r"gives no tools: .* as the proxy for far\.example"):
+        origin_of("mcp:http://far.example/mcp").bring(tmp_path / "files")
+
+
 @pytest.mark.parametrize(
     ("text", "folder", "writes", "said"),
     [

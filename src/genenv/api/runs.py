@@ -148,10 +148,11 @@ def load_agent(name: str | Path, settings: Mapping[str, object] | None = None) -
             default, as in evaluation), `endpoint.*` how requests to an endpoint are sent.
 
     Raises:
-        UsageError: the model cannot be loaded.
+        UsageError: the model cannot be loaded, or a setting has no effect on it.
         DataError: a checkpoint is damaged.
     """
-    found, asked = str(name), load_evaluation_config(words(settings or {}))
+    found = str(name)
+    asked = load_evaluation_config(words(settings or {}), [found])
     named = named_policy(found)
     config = load_config(None if named is None else RunFolder.open(named.run).config)
     which = None if named is None else config.agent_of(named.policy)

@@ -6,7 +6,7 @@ models behind an endpoint share this interface. An agent of a run that is behind
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -34,7 +34,7 @@ class Reply:
     calls: tuple[ToolCall, ...] = ()
     """Calls of the offered tools, parsed from the model's format."""
     finished: bool = True
-    """False if the token limit cut the reply off."""
+    """False if the token limit or a filter cut the reply off."""
     prompt_tokens: int = 0
     tokens: int = 0
     """The number of sampled tokens."""
@@ -52,6 +52,22 @@ class Reply:
                 for index, call in enumerate(self.calls)
             ]
         return said
+
+
+_ENDINGS: Mapping[str, bool | None] = {
+    **dict.fromkeys(("length", "max_tokens", "model_length", "model_context_window_exceeded"), False),
+    **dict.fromkeys(("content_filter", "content_filtered", "guardrail_intervened"), False),
+    **dict.fromkeys(("error", "abort", "aborted", "cancelled", "timeout"), None),
+    "insufficient_system_resource": None,
+}
+
+
+def ending(reason: object) -> bool | None:
+    """Return whether a completion with this `finish_reason` is finished; None if the server failed.
+
+    Unknown reasons are those of finished completions, since each server has its own. So is null.
+    """
+    return _ENDINGS.get(reason.lower(), True) if isinstance(reason, str) else True
 
 
 class Talk(Protocol):

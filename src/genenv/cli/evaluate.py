@@ -121,8 +121,9 @@ def evaluate(  # noqa: PLR0913 - each option is an argument
     if protocol is not None and "bfcl" not in measured:
         raise UsageError("--protocol is of bfcl, which is not among the benchmarks named")
     form = [] if protocol is None else [f"bfcl.protocol={json.dumps(protocol)}"]
-    config = load_evaluation_config([*overrides, *form])
-    for name in filter(None, (policy, judge)):
+    models = [name for name in (policy, judge) if name]
+    config = load_evaluation_config([*overrides, *form], models)
+    for name in models:
         check_name(name)
     begin(f"measuring {policy}")
     with stoppable("items that were done are kept, continue with --resume"):

@@ -13,7 +13,6 @@ import asyncio
 import base64
 import json
 import math
-import os
 import re
 import time
 import urllib.parse
@@ -25,10 +24,11 @@ import httpx2
 import openai
 
 from genenv.backends.settings import EndpointConfig, SamplingConfig
-from genenv.chat.assistant import ChatMessage, Reply, ToolCall
+from genenv.chat.assistant import ChatMessage, Reply, ToolCall, ending
 from genenv.chat.reasoning import answer_of, as_usual
 from genenv.chat.tool_calls import arguments_of
-from genenv.errors import ContextOverflow, RolloutError, UsageError
+from genenv.errors import ContextOverflow, NoAnswer, RolloutError, UsageError
+from genenv.http.guard import client_options, key_in
 from genenv.progress import advance
 from genenv.sampling import SamplingParams, sampling_params
 from genenv.seeding import stream
@@ -54,10 +54,10 @@ class Address:
         """Parse `BASE_URL#MODEL`.
 
         Raises:
-            UsageError: the address does not have that form.
+            UsageError: the address does not have that form, or the key cannot be sent.
         """
         self.base_url, self.model = _parts(address)
-        self.key = os.environ.get(endpoint.key_variable) or "none"
+        self.key = key_in(endpoint.key_variable) or "none"
         self._secrets = frozenset({self.key, *_credentials(self.base_url)} - {"none"})
 
     @property
@@ -83,14 +83,20 @@ class Address:
 
 
 def client(address: Address, endpoint: EndpointConfig) -> openai.AsyncOpenAI:
-    """Create a client for the running event loop."""
+    """Create a client for the running event loop.
+
+    Raises:
+        UsageError: the environment names a proxy that cannot be used.
+    """
     return openai.AsyncOpenAI(
         base_url=address.base_url,
         api_key=address.key,
         timeout=endpoint.timeout_s,
         max_retries=0,  # `ask` retries instead: it also covers invalid answers, and counts each cost
         default_headers={"Accept-Encoding": "identity"},
-        http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [_bound]}),
+        http_client=openai.DefaultAsyncHttpxClient(
+            event_hooks={"response": [_bound]}, **client_options(address.base_url)
+        ),
     )
 
 
@@ -135,7 +141,7 @@ def _parts(address: str) -> tuple[str, str]:
     Raises:
         UsageError: the address does not have that form.
     """
-    base_url, _, model = address.rpartition("#")
+    base_url, _, model = address.partition("#")
     try:
         parsed = urllib.parse.urlsplit(base_url)
         sound = parsed.scheme in ("http", "https") and bool(parsed.hostname) and (parsed.port or 1) > 0
@@ -163,13 +169,16 @@ _OVERFLOW_CODES = {"context_length_exceeded", "exceed_context_size_error"}
 _OVERFLOW = re.compile(
     r"context[ _](?:length|size|window)|maximum context|max_model_len"
     r"|(?:prompt|input)\b.{0,80}\b(?:too long|longer than|exceeds?)\b"
+    r"|`inputs`.{0,40} must (?:be <=|have less than)"
 )
 _MAY_OVERFLOW = {400, 413, 422, 500}
 _PASSING = {408, 409, 425, 429}
 """Status codes of refusals that may be temporary, in addition to server errors."""
+_OF_ALL = {401, 402}
+"""Status codes of refusals that are of the key or the account, and of no single request."""
 _NO_TOOLS = {400, 404, 422, 501}
 _OPTIONAL = (*(one.name for one in fields(SamplingParams)), "seed")
-"""Parameters that are dropped if a server's refusal names them; some models accept none of them."""
+"""Parameters that are left out if a server's refusal names them; some models accept none of them."""
 _MAX_TEXT = 2_000_000
 """Maximum characters of a reply; longer replies are invalid."""
 _MAX_COUNT = 10**9
@@ -199,13 +208,20 @@ class Refused(RolloutError):
 class EndpointAssistant:
     """A model behind an endpoint; implements `Assistant`."""
 
-    def __init__(self, address: str, endpoint: EndpointConfig, sampling: SamplingConfig) -> None:
+    def __init__(
+        self,
+        address: str,
+        endpoint: EndpointConfig,
+        sampling: SamplingConfig,
+        beside: EndpointAssistant | None = None,
+    ) -> None:
         """Connect, and find out whether the server accepts tools.
 
         Args:
             address: `BASE_URL#MODEL`.
             endpoint: the limits and the prices of requests.
             sampling: the sampling settings.
+            beside: another assistant of the same command, whose cost counts towards the same limit.
 
         Raises:
             UsageError: the address does not have that form, or the server rejects the settings.
@@ -215,10 +231,12 @@ class EndpointAssistant:
         if endpoint.max_cost and not (endpoint.price_in or endpoint.price_out):
             raise UsageError("endpoint.max_cost needs prices: set endpoint.price_in and endpoint.price_out")
         self.endpoint, self.sampling = endpoint, sampling
-        self.spent = Spending(endpoint)
+        self.spent = Spending(endpoint, beside and beside.spent)
         self._rate_limit = RateLimit(endpoint.requests_per_minute)
         self._limit_name = "max_tokens"
         self._left_out: set[str] = set()
+        self._accepted: dict[str, Any] = {}
+        """The sampling parameters of the probe, after it."""
         self._clients: dict[asyncio.AbstractEventLoop, openai.AsyncOpenAI] = {}
         self.native_tools = endpoint.tools == "native"
         asyncio.run(self._probe_endpoint())
@@ -251,7 +269,8 @@ class EndpointAssistant:
 
         Raises:
             ContextOverflow: the server reports that the conversation is too long.
-            RolloutError: there is no answer after all retries, or the cost limit is reached.
+            NoAnswer: there is no answer after all retries, or the cost limit is reached.
+            RolloutError: this request is refused, or its answer is too large.
         """
         failures, wait_s, limited = 0, _FIRST_WAIT_S, True
         while True:
@@ -271,9 +290,11 @@ class EndpointAssistant:
                     continue
                 if self._adapt_to_refusal(error, sent):
                     continue
-                if error.status_code < 500 and error.status_code not in _PASSING:
-                    raise Refused(error.status_code, self.address.sentence(error)) from error
                 why, wait_s = self.address.sentence(error), _retry_after_s(error) or wait_s
+                if error.status_code in _OF_ALL:
+                    raise NoAnswer(f"the endpoint refuses the request: {why}") from error
+                if error.status_code < 500 and error.status_code not in _PASSING:
+                    raise Refused(error.status_code, why) from error
             except TimeoutError:
                 why = f"it took longer than {self.endpoint.timeout_s:g} s"
             except _NO_ANSWER as error:
@@ -283,21 +304,27 @@ class EndpointAssistant:
                 why = self.address.sentence(error)
             failures += 1
             if failures > self.endpoint.retries:
-                raise RolloutError(f"the endpoint gave no answer after {failures - 1} retries: {why}")
+                raise NoAnswer(f"the endpoint gave no answer after {failures - 1} retries: {why}")
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
     def _adapt_to_refusal(self, error: openai.APIStatusError, sent: dict[str, Any]) -> bool:
-        """Adapt later requests to a refusal that names a parameter; return whether anything changed."""
-        if error.status_code not in (400, 422):
-            return False
+        """Adapt later requests to a refusal that names a parameter; return whether anything changed.
+
+        After the probe only the field `param` names one, as the message may quote a conversation. What the
+        probe sent is then never left out, so that an evaluation ends with the settings that it began with.
+        """
         said, param = str(error).lower(), getattr(error, "param", None)
-        if "max_completion_tokens" in said and "max_tokens" in sent:
+        if error.status_code not in (400, 422) or (self._accepted and param is None):
+            return False
+        if "max_completion_tokens" in said and "max_tokens" in sent and param in (None, "max_tokens"):
             self._limit_name = "max_completion_tokens"
             return True
         if _OF_A_TOOL.search(said):  # an argument of a tool may have the name of a sampling parameter
             return False
         possible = [name for name in _OPTIONAL if name in sent and param in (None, name)]
+        if self._accepted:
+            possible = [name for name in possible if self._accepted.get(name, sent[name]) != sent[name]]
         named = [name for name in possible if re.search(rf"\b{name}\b", said)]
         self._left_out.update(named)
         return bool(named)
@@ -314,7 +341,7 @@ class EndpointAssistant:
         """Count the tokens of an answer and return its text and calls.
 
         Raises:
-            _InvalidAnswer: the answer is not a chat completion.
+            _InvalidAnswer: the answer is not a chat completion, or says that the server failed.
         """
         usage = getattr(answer, "usage", None)
         prompt_tokens, tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
@@ -323,12 +350,12 @@ class EndpointAssistant:
         choice = choices[0] if isinstance(choices, list) and choices else None
         message = getattr(choice, "message", None)
         calls = getattr(message, "tool_calls", None) or []
+        finished = _is_finished(answer, choice)
         if message is None or isinstance(message, str) or not isinstance(calls, list):
             raise _InvalidAnswer("it answered with something that is no chat completion")
-        said, finished = getattr(message, "content", None), getattr(choice, "finish_reason", None) != "length"
         advance(tokens=tokens)
         return Reply(
-            text=answer_of(as_usual(self.address.without_key(clean(_text(said)))), finished=finished),
+            text=answer_of(as_usual(self.address.without_key(clean(_text(message)))), finished=finished),
             calls=tuple(_call(call, self.address.without_key) for call in calls),
             finished=finished,
             prompt_tokens=prompt_tokens,
@@ -350,6 +377,7 @@ class EndpointAssistant:
                 )
             if self.endpoint.tools == "auto":
                 self.native_tools = await self._takes_tools(body, plain)
+            self._accepted = sampling_params(self.sampling)
         except RolloutError as error:
             raise UsageError(
                 f"{self.address.shown} cannot be used as an endpoint for {self.model}: {error}; check the "
@@ -434,10 +462,17 @@ class RateLimit:
 
 
 class Spending:
-    """The number of tokens so far, and their cost."""
+    """The number of tokens so far, and their cost.
 
-    def __init__(self, endpoint: EndpointConfig) -> None:
+    Args:
+        endpoint: the prices, and the limit of the cost.
+        beside: the spending of another assistant of the same command, under the same limit.
+    """
+
+    def __init__(self, endpoint: EndpointConfig, beside: Spending | None = None) -> None:
         self._endpoint = endpoint
+        self._all: list[Spending] = [] if beside is None else beside._all
+        self._all.append(self)
         self.prompt_tokens = self.tokens = 0
 
     @property
@@ -455,11 +490,11 @@ class Spending:
         """Check the cost limit.
 
         Raises:
-            RolloutError: the limit is reached.
+            NoAnswer: the limit is reached.
         """
         limit = self._endpoint.max_cost
-        if limit and self.cost >= limit:
-            raise RolloutError(f"endpoint.max_cost = {limit:g} is spent")
+        if limit and sum(one.cost for one in self._all) >= limit:
+            raise NoAnswer(f"endpoint.max_cost = {limit:g} is spent")
 
 
 def _is_overflow(error: openai.APIStatusError) -> bool:
@@ -483,14 +518,31 @@ def _as_sent(message: ChatMessage) -> ChatMessage:
     return {**message, "tool_calls": calls}
 
 
-def _text(content: object) -> str:
-    """Return the text of a message, which some servers split into parts.
+def _is_finished(answer: Any, choice: Any) -> bool:  # noqa: ANN401
+    """Return whether a reply is finished; a token limit or a filter may have cut it off.
+
+    Raises:
+        _InvalidAnswer: the server failed, which some servers say in an answer of status 200.
+    """
+    error = getattr(choice, "error", None) or getattr(answer, "error", None)
+    reason = getattr(choice, "finish_reason", None)
+    finished = ending(reason)
+    if error or finished is None:
+        said = error.get("message", error) if isinstance(error, dict) else error or reason
+        raise _InvalidAnswer(f"it failed while it answered: {said}")
+    return finished
+
+
+def _text(message: Any) -> str:  # noqa: ANN401
+    """Return the text of a message, which some servers split into parts, with thoughts among them.
 
     Raises:
         _InvalidAnswer: the content is neither text nor parts.
     """
+    content = getattr(message, "content", None)
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
-        content = "".join(str(part.get("text", "")) for part in content)
+        texts = [part for part in content if part.get("type", "text") == "text"]
+        content = "".join(str(part.get("text", "")) for part in texts)
     if not isinstance(content, str | None):
         raise _InvalidAnswer("it answered with a message that is no text")
     if content and len(content) > _MAX_TEXT:

@@ -279,7 +279,7 @@ class RunConfig(Settings, frozen=True):
 
     def _check_endpoint(self, section: str, agent: NamedAgentConfig) -> None:
         address, rates = agent.address or "", self.curriculum
-        if not all(address.rpartition("#")[::2]):
+        if not all(address.partition("#")[::2]):
             raise ValueError(
                 f"{section}.address is {address!r}, but an endpoint is named BASE_URL#MODEL, such as "
                 "http://localhost:8000/v1#my-model"

@@ -11,10 +11,12 @@ from pydantic.fields import FieldInfo
 
 from genenv.backends.settings import WEIGHTS, EndpointConfig, PolicyConfig, SamplingConfig
 from genenv.config.tables import apply_override, check_keys, validated
-from genenv.errors import spelled, unknown_name
+from genenv.errors import UsageError, spelled, unknown_name
 from genenv.evaluation.base import Benchmark
+from genenv.evaluation.models import ENDPOINT
 from genenv.plugins import load, parts
 from genenv.settings import walk
+from genenv.texts import masked
 from genenv.types import Json
 
 BENCHMARKS: Mapping[str, str] = parts("benchmarks")
@@ -62,10 +64,16 @@ def sections() -> dict[str, type[BaseModel]]:
     return {"policy": PolicyConfig, "endpoint": EndpointConfig, "sampling": SamplingConfig, **own}
 
 
+_OF_RUNS = ("policy.backend", "policy.tinker.", "policy.vllm.", "policy.ppo.")
+"""Settings of policies that only a run uses, by the beginning of their keys."""
+
+
 def evaluation_settings() -> Iterator[tuple[str, FieldInfo]]:
     """Every setting by its dotted key; those of the weights follow from `--policy`."""
     for name, model in sections().items():
-        yield from (pair for pair in walk(model, f"{name}.") if pair[0] not in WEIGHTS)
+        for key, field in walk(model, f"{name}."):
+            if key not in WEIGHTS and not key.startswith(_OF_RUNS):
+                yield key, field
 
 
 def evaluation_default(key: str) -> Json:
@@ -74,17 +82,22 @@ def evaluation_default(key: str) -> Json:
     return _DEFAULTS.get(name, {}).get(field)
 
 
-def load_evaluation_config(overrides: Sequence[str]) -> EvaluationConfig:
+def load_evaluation_config(overrides: Sequence[str], models: Sequence[str] = ()) -> EvaluationConfig:
     """Return the settings with overrides of the form `key=value` applied.
 
+    Args:
+        overrides: the settings that are not at their defaults.
+        models: the names of all models that are asked; empty: whatever model it is.
+
     Raises:
-        UsageError: a key is unknown or a value is not allowed.
+        UsageError: a key is unknown, a value is not allowed, or a setting has no effect on any of the models.
     """
     document: dict[str, Json] = {}
     for override in overrides:
         name, dot, rest = override.partition(".")
         apply_override(document, f"{spelled(name, sections())}{dot}{rest}")
     check_keys(document, [key for key, _ in evaluation_settings()])
+    _check_effect(document, models)
 
     def given(name: str) -> dict[str, Json]:
         table = document.get(name, {})
@@ -99,3 +112,20 @@ def load_evaluation_config(overrides: Sequence[str]) -> EvaluationConfig:
             for name in (*BENCHMARKS, *OTHERS)
         },
     )
+
+
+def _check_effect(document: Mapping[str, Json], models: Sequence[str]) -> None:
+    """Refuse settings of local models if there is none, and settings of endpoints if there is none.
+
+    Raises:
+        UsageError: there are such settings; names them.
+    """
+    kinds = {"policy": "loaded on this machine", "endpoint": "behind an endpoint"}
+    used = {"endpoint" if name.startswith(ENDPOINT) else "policy" for name in models}
+    for section in kinds.keys() - used if models else ():
+        table = document.get(section)
+        if isinstance(table, Mapping) and table:
+            raise UsageError(
+                f"{', '.join(f'{section}.{key}' for key in table)}: without effect, as no model is "
+                f"{kinds[section]} ({', '.join(map(masked, models))}); leave it out"
+            )

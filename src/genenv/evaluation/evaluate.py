@@ -13,7 +13,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +21,7 @@ from typing import Any, cast
 from pydantic import BaseModel
 
 from genenv import config as release
-from genenv.chat.assistant import Assistant, Closes
+from genenv.chat.assistant import Assistant
 from genenv.config.tables import validated
 from genenv.errors import DataError, UsageError, spelled
 from genenv.evaluation.base import Answered, Benchmark, Exports, HasLeaderboard, Item, Judged, Prices
@@ -40,7 +40,7 @@ from genenv.evaluation.results import (
     read_summary,
     records_beside,
 )
-from genenv.evaluation.runner import Prerequisites, Runner, choose, graded
+from genenv.evaluation.runner import Prerequisites, Runner, choose, closing, graded
 from genenv.files import check_writable, write_whole
 from genenv.progress import Reporter, staged
 from genenv.texts import masked
@@ -49,7 +49,7 @@ from genenv.types import JsonObject
 _LONGEST_NAME = 150
 
 _Costs = Mapping[str, float]
-"""What an assistant has spent, by kind (`Assistant.spending`)."""
+"""What assistants have spent, by kind (`Assistant.spending`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ def evaluate(request: Request, config: EvaluationConfig, reporter: Reporter) -> 
             model = assistant(request.policy, config.policy, config.endpoint, config.sampling)
         if request.judge and judged:
             with reporter.stage(f"loading the judge, {masked(request.judge)}", items=None, unit=""):
-                judge = assistant(request.judge, config.policy, config.endpoint, config.sampling)
+                judge = assistant(request.judge, config.policy, config.endpoint, config.sampling, model)
             for benchmark in judged:
                 benchmark.judge = judge
         identities = [_identity(one, model, request, config) for one in prepared]
@@ -204,7 +204,7 @@ def _out(request: Request, name: str, split: str, count: int, settings: BaseMode
 
 def slug(policy: str) -> str:
     """Return a policy's name in a form that is safe for a folder name."""
-    return plain(policy.rpartition("#")[2] if policy.startswith(ENDPOINT) else policy) or "policy"
+    return plain(policy.partition("#")[2] if policy.startswith(ENDPOINT) else policy) or "policy"
 
 
 def plain(text: str) -> str:
@@ -220,17 +220,19 @@ def _measure(
     done = [records[item.id] for item in items if item.id in records and records[item.id].status != FAILED]
     answered = {record.id for record in done}
     asked = [item for item in items if item.id not in answered]
+    asked.sort(key=lambda item: item.id in records and len(records[item.id].conversation) > 0)  # failed: last
 
     def keep(record: Record) -> None:
         results.append(record)
         records[record.id] = record
 
-    began, others = time.monotonic(), cast(_Costs, model.spending())
+    judge = benchmark.judge if isinstance(benchmark, Judged) else None
+    began, others = time.monotonic(), _spending(model, judge)
 
     def costs() -> dict[str, Any]:
         """Return the cost of this benchmark, with that of the commands that this one goes on from."""
         known: _Costs = begun.before.get("spending", {})
-        spent = cast(_Costs, model.spending())
+        spent = _spending(model, judge)
         return {
             "seconds": round(float(begun.before.get("seconds", 0.0)) + time.monotonic() - began, 1),
             "spending": {
@@ -243,9 +245,8 @@ def _measure(
         if asked:
             before.hold(benchmark, model, asked, seed=seed, reporter=reporter)
             with staged(reporter, f"{benchmark.name} ({prepared.split})", items=len(asked), unit="items"):
-                asyncio.run(
-                    _closing(model, Runner(benchmark, model, seed=seed, keep=keep).items(asked, done))
-                )
+                run = Runner(benchmark, model, seed=seed, keep=keep)
+                asyncio.run(closing(run.items(asked, done), model, judge))
     except BaseException:
         results.write_summary({**read_summary(results.summary), **costs()})
         raise
@@ -276,13 +277,10 @@ def _measure(
     return outcome
 
 
-async def _closing(model: Assistant, items: Coroutine[Any, Any, None]) -> None:
-    """Ask all items, then close the connections of the model, which are of this event loop."""
-    try:
-        await items
-    finally:
-        if isinstance(model, Closes):
-            await model.close()
+def _spending(model: Assistant, judge: Assistant | None) -> _Costs:
+    """Return what the policy has spent, and what the judge has, as `judge_tokens` and so on."""
+    of_judge = {} if judge is None else {f"judge_{key}": one for key, one in judge.spending().items()}
+    return cast(_Costs, {**model.spending(), **of_judge})
 
 
 def _prices(request: Request, config: EvaluationConfig) -> Prices | None:
@@ -333,18 +331,18 @@ class Export:
 
         Args:
             folder: the folder.
-            policy: the policy's name, as given to `--policy`.
+            policy: the policy's name, as given to `--policy` or with its password masked.
 
         Raises:
             UsageError: the path is a file, or the folder holds other files.
         """
-        self.folder, self._policy = folder, policy
+        self.folder, self._policy = folder, masked(policy)
         if folder.exists() and not folder.is_dir():
             raise UsageError(f"{folder} is a file; give --export a folder")
         manifest = folder / MANIFEST
         if manifest.is_file():
-            theirs = _policy_in(manifest)
-            if theirs != policy:
+            theirs = masked(_policy_in(manifest))
+            if theirs != self._policy:
                 raise UsageError(f"{folder} holds an export of {theirs}; give --export another folder")
         elif folder.exists() and any(folder.iterdir()):
             raise UsageError(f"{folder} holds other files; give --export a new folder")
@@ -409,7 +407,7 @@ class Stored:
 
     @property
     def policy(self) -> str:
-        """Return the policy's name, as given to `--policy`."""
+        """Return the policy's name, as given to `--policy`, with its password masked."""
         return str(self.summary.get("policy", {}).get("name", ""))
 
 

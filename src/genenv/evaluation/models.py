@@ -36,7 +36,11 @@ class NamedPolicy:
 
 
 def assistant(
-    name: str, policy: PolicyConfig, endpoint: EndpointConfig, sampling: SamplingConfig
+    name: str,
+    policy: PolicyConfig,
+    endpoint: EndpointConfig,
+    sampling: SamplingConfig,
+    beside: Assistant | None = None,
 ) -> Assistant:
     """Load the assistant that a name refers to.
 
@@ -47,6 +51,7 @@ def assistant(
             chat template's arguments and the thinking limit, unless they are set here.
         endpoint: how to call endpoints.
         sampling: how to sample replies.
+        beside: another assistant of the same command; the cost of both has one limit.
 
     Raises:
         UsageError: the model cannot be loaded; the message says why.
@@ -54,7 +59,7 @@ def assistant(
     """
     check_name(name)
     if name.startswith(ENDPOINT):
-        return _endpoint(name.removeprefix(ENDPOINT), endpoint, sampling)
+        return _endpoint(name.removeprefix(ENDPOINT), endpoint, sampling, beside)
     named = named_policy(name)
     return _base(name, policy, sampling) if named is None else _of_run(named, policy, sampling)
 
@@ -124,12 +129,15 @@ def check_name(name: str) -> None:
     hub.check(name)
 
 
-def _endpoint(address: str, endpoint: EndpointConfig, sampling: SamplingConfig) -> Assistant:
+def _endpoint(
+    address: str, endpoint: EndpointConfig, sampling: SamplingConfig, beside: Assistant | None
+) -> Assistant:
     try:
         from genenv.clients.endpoint import EndpointAssistant
     except ImportError as error:
         raise UsageError("endpoints need the openai client: pip install 'genenv[api]'") from error
-    return EndpointAssistant(address, endpoint, sampling)
+    other = beside if isinstance(beside, EndpointAssistant) else None
+    return EndpointAssistant(address, endpoint, sampling, other)
 
 
 def _base(name: str, policy: PolicyConfig, sampling: SamplingConfig) -> Assistant:

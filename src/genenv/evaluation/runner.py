@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from genenv.chat.assistant import Assistant, ChatMessage, Reply, Talk
-from genenv.errors import ContextOverflow, RolloutError
+from genenv.chat.assistant import Assistant, ChatMessage, Closes, Reply, Talk
+from genenv.errors import ContextOverflow, NoAnswer, RolloutError
 from genenv.evaluation.base import Benchmark, Grade, HasPrerequisites, Item
 from genenv.evaluation.results import FAILED, GRADED, OVERFLOW, Record, Results, read_records
 from genenv.progress import Reporter, advance, staged
@@ -17,7 +17,7 @@ from genenv.seeding import stream
 from genenv.types import JsonObject
 
 _PATIENCE = 2
-"""Consecutive failures per worker after which the remaining items are skipped."""
+"""Items without an answer in a row, per worker, after which the remaining items are skipped."""
 
 
 def choose(items: Sequence[Item], limit: int | None) -> list[Item]:
@@ -116,7 +116,10 @@ class Runner:
 
         async def work() -> None:
             for item in waiting:
-                self._done(await self.one(item))
+                if self._failures < _PATIENCE * self._workers:
+                    self._done(await self.one(item))
+                else:
+                    self._done(_failed(item, f"not asked, as too many others had no answer: {self._why}"))
 
         many = any(self._benchmark.many_turns(item) for item in items)
         self._count = self._replied if many else _uncounted
@@ -127,8 +130,6 @@ class Runner:
 
     async def one(self, item: Item) -> Record:
         """Roll out and grade an item, and return its record without storing it."""
-        if self._failures >= _PATIENCE * self._workers:
-            return _failed(item, f"not asked, as too many others failed in a row: {self._why}")
         seed = stream(self._seed, self._benchmark.name, item.id)
         talk = self._assistant.talk(seed, many_turns=self._benchmark.many_turns(item))
         recorder = _Recorder(talk, self._benchmark.max_tokens, self._count)
@@ -139,21 +140,19 @@ class Runner:
             grade = self._benchmark.grade(item, answer)
         except ContextOverflow as error:
             status, grade = OVERFLOW, self._benchmark.unanswered(item, str(error))
-        except RolloutError as error:
+        except NoAnswer as error:
+            self._failures, self._why = self._failures + 1, str(error)
+            return _failed(item, str(error), recorder)
+        except RolloutError as error:  # of this item alone, such as a refused request
             return _failed(item, str(error), recorder)
         finally:
             if item.id in self._most:
                 self._most[item.id] = len(recorder.latencies_s)
+        self._failures = 0
         return _record(item, status, grade, recorder, answer=answer, seconds=time.monotonic() - began)
 
     def _done(self, record: Record) -> None:
-        failed = record.status == FAILED
-        if failed and record.conversation:  # an item that was never asked is no failure of the model
-            self._failures += 1
-        if failed:
-            self._why = self._why or record.explanation
-        else:
-            self._failures = 0
+        if record.status != FAILED:
             self._scores.append(record.score)
         self._keep(record)
         advance(items=1, note=self._note())
@@ -169,6 +168,16 @@ class Runner:
         replies = [f"{self._replies:,}{most} replies"] if self._replies else []
         score = [f"score {sum(self._scores) / len(self._scores):.1%}"] if self._scores else []
         return ", ".join([*replies, *score])
+
+
+async def closing(work: Awaitable[None], *asked: Assistant | None) -> None:
+    """Await work, then close the connections of the assistants, which are of this event loop."""
+    try:
+        await work
+    finally:
+        for one in asked:
+            if isinstance(one, Closes):
+                await one.close()
 
 
 def _uncounted() -> None:
@@ -289,7 +298,7 @@ class Prerequisites:
 
         count = sum(item.id not in done for chain in chains for item in chain)
         with staged(reporter, f"{benchmark.name}: conversations before", items=count, unit="conversations"):
-            asyncio.run(all_chains())
+            asyncio.run(closing(all_chains(), assistant))
 
     def records(self) -> list[Record]:
         """Return the records stored so far."""

@@ -1,4 +1,4 @@
-"""Keys of HTTP servers, and middleware that refuses requests before a route receives them.
+"""Keys and proxies of HTTP clients, and middleware that refuses requests before a route receives them.
 
 A web page in a browser can send requests to every server that the browser's machine reaches, and read the
 answers after DNS rebinding. So the guard refuses requests of web pages, and requests whose Host header is not
@@ -20,10 +20,14 @@ import socket
 import string
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from genenv.errors import UsageError
+from genenv.texts import masked
 from genenv.types import JsonObject
 
 if TYPE_CHECKING:
@@ -90,6 +94,53 @@ def key_headers(variable: str) -> Mapping[str, str]:
     if ":" in key:
         return {"Authorization": f"Basic {base64.b64encode(key.encode()).decode()}"}
     return {"Authorization": f"Bearer {key}"}
+
+
+def proxy_of(url: str, *, socks: bool = False) -> str | None:
+    """Return the proxy that the environment names for a URL; None for loopback and what `no_proxy` names.
+
+    Args:
+        url: the address of a server.
+        socks: whether the client can use SOCKS proxies.
+
+    Raises:
+        ValueError: the URL is malformed.
+        UsageError: the client cannot use the proxy.
+    """
+    parts, known = urlsplit(url), getproxies()
+    host, proxy = parts.hostname or "", known.get(parts.scheme) or known.get("all")
+    passed = is_loopback(host) or _is_within(host, known.get("no", ""))
+    if not proxy or passed or proxy_bypass(parts.netloc.rpartition("@")[2]):
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    if not proxy.startswith(("http://", "https://", *(("socks5://", "socks5h://") if socks else ()))):
+        raise UsageError(
+            f"the environment names {masked(proxy)} as the proxy for {host}, which cannot be used: name an "
+            f"HTTP proxy ({parts.scheme}_proxy), or put {host} into no_proxy"
+        )
+    return proxy
+
+
+def _is_within(host: str, networks: str) -> bool:
+    """Return whether an address is in one of the networks of `no_proxy`, such as 10.0.0.0/8."""
+    for network in networks.split(","):
+        with contextlib.suppress(ValueError):
+            if ip_address(host) in ipaddress.ip_network(network.strip().strip("[]"), strict=False):
+                return True
+    return False
+
+
+def client_options(url: str) -> dict[str, Any]:
+    """Return the options of an `httpx2` client of a server: its proxy is that of `proxy_of`.
+
+    Raises:
+        ValueError: the URL is malformed.
+        UsageError: the proxy cannot be used.
+    """
+    from httpx2 import create_ssl_context
+
+    proxy = proxy_of(url, socks=find_spec("socksio") is not None)
+    return {"proxy": proxy, "trust_env": False, "verify": create_ssl_context()}
 
 
 MIB = 2**20

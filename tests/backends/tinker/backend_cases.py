@@ -26,7 +26,7 @@ from genenv.backends.base import Opened, Role, open_backend
 from genenv.backends.local.backend import open_local
 from genenv.backends.settings import PolicyConfig, TinkerConfig
 from genenv.backends.tinker.policy import TinkerTrainer
-from genenv.backends.tinker.service import ServerError
+from genenv.backends.tinker.service import ServerError, Service
 from genenv.errors import GenenvError, UpdateSkipped
 from genenv.sampling import SampleRequest
 from genenv.types import Message
@@ -317,6 +317,13 @@ def refusal(url: str, **settings: Any) -> str:
     except GenenvError as error:
         return str(error)
     return ""
+
+
+def met(url: str) -> str:
+    """The address that a session is with, which ends at once."""
+    service = Service.connect(TinkerConfig(address=url))
+    asyncio.run(service.close())
+    return service.address
 
 
 def environment(**values: str | None) -> None:

@@ -153,6 +153,16 @@ def test_nothing_there_and_no_key_are_one_sentence(client: Any) -> None:
 
 
 @pytest.mark.long
+def test_a_server_of_this_machine_is_asked_without_a_proxy_and_with_the_key_alone(
+    serve: Serve, client: Any
+) -> None:
+    url, proxies = serve(), {"http_proxy": "http://127.0.0.1:9", "ALL_PROXY": "socks5://127.0.0.1:9"}
+    client("environment", **proxies, TINKER_API_KEY=" tml-key\n")
+    assert client("met", url=url) == url
+    client("environment", **dict.fromkeys(proxies), TINKER_API_KEY=None)
+
+
+@pytest.mark.long
 def test_a_server_that_was_started_anew_is_told_of_with_how_to_go_on(serve: Serve, client: Any) -> None:
     url = serve()
     client("open_and_keep", url=url)

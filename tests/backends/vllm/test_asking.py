@@ -147,6 +147,40 @@ def test_the_key_of_the_environment_is_sent_with_every_request(monkeypatch: pyte
     assert sent == ["Bearer secret-1", None, None]
 
 
+@pytest.mark.parametrize("token_ids", [[5, 6], []], ids=["in the middle", "while it waits"])
+@pytest.mark.parametrize("reason", ["abort", "error", "ABORT"])
+def test_a_completion_that_a_server_gives_up_on_is_sampled_anew_by_another(
+    reason: str, token_ids: list[int]
+) -> None:
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.host)
+        whole = len(asked) > 1
+        ids = [7, 8, 9] if whole else token_ids
+        logprobs = {"content": [{"logprob": -0.1}] * len(ids)} if ids else None
+        ended = {"finish_reason": "stop" if whole else reason, "token_ids": ids, "logprobs": logprobs}
+        return web.json_response({"choices": [ended]})
+
+    async def scene() -> tuple[int, ...]:
+        app = web.Application()
+        app.router.add_route("*", "/{tail:.*}", answer)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        for _ in range(2):
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+        addresses = tuple(f"http://127.0.0.1:{port}" for _, port in runner.addresses)
+        fleet = Fleet(VllmConfig(addresses=addresses))
+        try:
+            return (await fleet.generate("tiny", (1,), {"max_tokens": 9})).token_ids
+        finally:
+            await fleet.close()
+            await runner.cleanup()
+
+    assert asyncio.run(scene()) == (7, 8, 9)
+    assert len(set(asked)) == 2
+
+
 def test_a_server_that_is_lost_while_it_unloads_adapters_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet(VllmConfig(addresses=("http://127.0.0.1:1",)))
     (server,) = fleet.servers

@@ -27,8 +27,9 @@ NO_TOOL_ROLE = (
 
 
 def measure(policy: object, *words: object) -> Result:
+    here = () if str(policy).startswith("openai:") else HERE
     return CliRunner().invoke(
-        app, ["eval", "held-out", "--policy", str(policy), *HERE, *(str(word) for word in words)]
+        app, ["eval", "held-out", "--policy", str(policy), *here, *(str(word) for word in words)]
     )
 
 

@@ -24,15 +24,18 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import httpx2
 import tinker
+from tinker._base_client import DefaultAsyncHttpxClient
 from tinker.lib.api_future_impl import _APIFuture
 from tinker.lib.client_connection_pool_type import ClientConnectionPoolType
 
 from genenv.algorithms.datum import Datum
 from genenv.backends.settings import TinkerConfig
 from genenv.errors import GenenvError, UsageError, first_line
+from genenv.http.guard import client_options, is_loopback, key_in
 from genenv.threads import run_coroutine
 
 T = TypeVar("T")
@@ -42,7 +45,6 @@ OFFICIAL = "https://tinker.thinkingmachines.dev/services/tinker-prod"
 
 _MEETING_S = 45.0
 """Timeout of the first requests, seconds."""
-_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 _KEPT = "committed rounds are kept; continue with --resume when it answers"
 
 
@@ -65,9 +67,9 @@ class Service:
                 protocol.
         """
         address = settings.address or os.environ.get("TINKER_BASE_URL") or OFFICIAL
-        key = os.environ.get(settings.key_variable, "")
-        if not key:
-            if urlsplit(address).hostname not in _LOOPBACK:
+        key = key_in(settings.key_variable)
+        if key is None:
+            if not _is_here(address):
                 raise UsageError(
                     f"{address} wants a key: put it into the environment variable {settings.key_variable} "
                     "(policy.tinker.key_variable)"
@@ -81,7 +83,10 @@ class Service:
         _hush()
 
         async def opened() -> tinker.ServiceClient:
-            client = tinker.ServiceClient(base_url=address, api_key=key)
+            options: dict[str, Any] = {}
+            if _is_here(address) and getproxies():  # the SDK's own client would use them
+                options["http_client"] = DefaultAsyncHttpxClient(base_url=address, trust_env=False)
+            client = tinker.ServiceClient(base_url=address, api_key=key, **options)
             _ = client.holder  # opens the session
             return client
 
@@ -182,6 +187,14 @@ def _hush() -> None:
         logger.propagate = False
 
 
+def _is_here(address: str) -> bool:
+    """Return whether a server is on this machine."""
+    try:
+        return is_loopback(urlsplit(address).hostname or "")
+    except ValueError:
+        return False
+
+
 def _check_health(address: str) -> None:
     """Refuse an address without a Tinker server at once; the SDK would retry for minutes.
 
@@ -190,7 +203,7 @@ def _check_health(address: str) -> None:
     """
     url = address.rstrip("/") + "/api/v1/healthz"
     try:
-        answer = httpx2.get(url, timeout=10, follow_redirects=True)
+        answer = httpx2.get(url, timeout=10, follow_redirects=True, **client_options(url))
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
         raise UsageError(
             f"no Tinker server answers at {address}: {first_line(error) or type(error).__name__}; start one "

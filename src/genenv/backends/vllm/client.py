@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import pydantic_core
@@ -25,8 +24,9 @@ from pydantic import BaseModel, Field, StrictFloat, StrictInt, StrictStr, Valida
 from genenv.backends.base import Role
 from genenv.backends.sampler_check import completion_problem
 from genenv.backends.settings import PolicyConfig
+from genenv.chat.assistant import ending
 from genenv.errors import RolloutError, UsageError, first_line
-from genenv.http.guard import is_loopback
+from genenv.http.guard import proxy_of
 from genenv.texts import inert
 
 LOST = (aiohttp.ClientError, OSError)
@@ -133,14 +133,12 @@ class Connections:
             return Answer(answer.status, bytes(found))
 
     def _proxy(self, url: str) -> str | None:
-        """Return the proxy that the environment names for a URL, never for loopback; cached per server."""
+        """Return the proxy for a URL; cached per server."""
         try:
             parts = urlsplit(url)
             base = f"{parts.scheme}://{parts.netloc}"
             if base not in self._proxies:
-                host = parts.hostname or ""
-                passed = is_loopback(host) or proxy_bypass(host)
-                self._proxies[base] = None if passed else getproxies().get(parts.scheme)
+                self._proxies[base] = proxy_of(base)
         except ValueError as error:
             raise aiohttp.InvalidURL(url, str(error)) from error
         return self._proxies[base]
@@ -215,10 +213,16 @@ def parse_completion(
         vocabulary: size of the model's vocabulary.
 
     Raises:
+        Broken: the server gave up on the completion.
         Unfit: the answer is not a valid completion.
     """
     try:
-        (choice,) = _Completion.model_validate(answer.json()).choices
+        found = answer.json()
+        match found:
+            case {"choices": [{"finish_reason": str(reason)}]} if ending(reason) is None:
+                raise Broken(f"it gave up on a completion (finish_reason {reason!r})")
+            case _:
+                (choice,) = _Completion.model_validate(found).choices
     except ValueError as error:
         raise Unfit(
             f"answers with what is no completion ({_problem(error)}); vLLM does from 0.32 on"

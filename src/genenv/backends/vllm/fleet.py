@@ -287,6 +287,7 @@ class Fleet:
             Unfit: its answer is not a completion.
             Refused: the request itself is invalid.
             Busy: it is full.
+            Broken: it failed, or gave up on the completion.
             LOST: no answer came.
         """
         await self._load(server, name)

@@ -160,7 +160,7 @@ class Trial:
         return instruction([clause(Said(tool=tool, args=args), [wording], rng).text], [], rng)
 
 
-_USUAL = ("sampling.temperature=0.7", 'endpoint.tools="text"')
+_USUAL, _BEHIND_ENDPOINT = ("sampling.temperature=0.7",), ('endpoint.tools="text"',)
 """Settings of a model that writes."""
 _TOKENS_EACH, _TOKENS_BESIDE = 48, 128
 _TOKENS_OF_A_NAME = 256
@@ -220,8 +220,9 @@ class Writer:
         Raises:
             UsageError: it cannot be loaded.
         """
-        settings = load_evaluation_config((*_USUAL, *self.overrides))
         name = f"{ENDPOINT}{self.by}" if self.by.startswith(("http://", "https://")) else self.by
+        usual = (*_USUAL, *(_BEHIND_ENDPOINT if name.startswith(ENDPOINT) else ()))
+        settings = load_evaluation_config((*usual, *self.overrides), [name])
         with staged(reporter, f"loading {masked(self.by)}", items=None, unit=""):
             loaded = assistant(name, settings.policy, settings.endpoint, settings.sampling)
         with asyncio.Runner() as runner:

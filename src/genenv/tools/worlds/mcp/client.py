@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from genenv.errors import UsageError
+from genenv.http.guard import client_options
 from genenv.tools.worlds.base import MOST_CHARS, TOO_LONG, Outcome, Tool
 from genenv.tools.worlds.jsonable import NotJson, result_of
 from genenv.types import Json, JsonObject
@@ -187,10 +188,14 @@ async def over_http(address: str, connection: Connection) -> AsyncGenerator[Tran
     async def bound(response: Response) -> None:
         response.stream = Bounded(response)
 
-    hooks = {"response": [bound]}
-    times = Timeout(_CONNECT_S, read=_READ_S)
+    made = AsyncClient(
+        timeout=Timeout(_CONNECT_S, read=_READ_S),
+        headers={"accept-encoding": "identity"},
+        event_hooks={"response": [bound]},
+        **client_options(address),
+    )
     async with (
-        AsyncClient(timeout=times, headers={"accept-encoding": "identity"}, event_hooks=hooks) as client,
+        made as client,
         streamable_http_client(address, http_client=client) as (read, write),
     ):
         yield read, write
@@ -390,7 +395,7 @@ class Connection:
                 self._client = client
                 ready.set()
                 await self._stop.wait()
-        except* (MCPError, HTTPError, OSError, ValueError, RuntimeError) as group:
+        except* (MCPError, HTTPError, OSError, ValueError, RuntimeError, UsageError) as group:
             self._failure = failure_of(group)
 
     async def _heard(self, message: object) -> None:

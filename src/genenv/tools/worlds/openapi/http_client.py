@@ -22,6 +22,7 @@ from http.client import responses
 from typing import TYPE_CHECKING
 
 from genenv.errors import UsageError, first_line
+from genenv.http.guard import client_options
 from genenv.texts import SHORTEST_SECRET, clean, masked, without
 from genenv.tools.discover.state_values import words_of
 from genenv.tools.worlds.base import MOST_CHARS, TOO_LONG, Outcome
@@ -247,8 +248,11 @@ class HttpClient:
         """Return the response after all redirects, and the seconds that it asks to wait. Raises as `ask`."""
         from httpx2 import URL, AsyncClient, Timeout
 
-        self._client = client = self._client or AsyncClient(timeout=Timeout(CALL_S), headers=_ALWAYS)
         url = first = URL(self._address + request.target)
+        if self._client is None:  # which asks this host alone
+            options = client_options(str(url))
+            self._client = AsyncClient(timeout=Timeout(CALL_S), headers=_ALWAYS, **options)
+        client = self._client
         for _ in range(_MOST_HOPS + 1):
             if self.sent >= self._most:
                 raise Ended(f"{self._most} requests were sent, as many as are allowed")
