@@ -313,8 +313,8 @@ def packed_attention(  # noqa: PLR0913 - the signature is transformers'
         query: [1, H, N, D].
         key: [1, K, N, D].
         value: [1, K, N, D].
-        attention_mask: None, as the layout determines the mask; in a check `_window`. A window is not applied,
-            only noted in the layout, so that loading can refuse the model.
+        attention_mask: None, as the layout determines the mask; in a check `_window`. A window is not
+            applied, only noted in the layout, so that loading can refuse the model.
         scaling: factor of the attention scores; None: 1 / sqrt(D).
         layout: of the flat row.
         softcap: a cap on attention scores, which is not supported.
@@ -507,9 +507,9 @@ def prompt_mask(real_BP: Tensor, bundle_of_R: Tensor, dtype: torch.dtype) -> Ten
 
 
 def _window(*, device: torch.device, local_size: int | None = None, **_: object) -> Tensor | None:
-    """Return [1, 1, 1, 1] the window of a layer's mask, in the calling convention of `AttentionMaskInterface`.
+    """Return [1, 1, 1, 1] the window of a layer's mask, or None, called as `AttentionMaskInterface` calls.
 
-    Not all layers pass their window to the attention function. None: no window.
+    Some layers have a window in their mask alone and do not pass it to the attention function.
     """
     return None if local_size is None else torch.full((1, 1, 1, 1), local_size, device=device)
 

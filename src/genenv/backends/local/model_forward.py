@@ -2,10 +2,10 @@
 """Original forward passes of transformers, logits, and the checks that faster code gives the same results.
 
 Before a model is used, its logits on a small input with packed attention, in training and in sampling, are
-compared with those of its original forward pass. Windows of attention are longer than the small input; these
-are read from the masks that its layers would get. A model whose attention cannot be replaced keeps its original forward pass, which is
-slower. Each rollout is then a separate padded sequence, so a prompt is prefilled once per completion.
-Sampling uses the model's own KV cache.
+compared with those of its original forward pass. Windows of attention may be longer than the small input, so
+they are read from the masks of the layers. A model whose attention cannot be replaced keeps its original
+forward pass, which is slower. Each rollout is then a separate padded sequence, so a prompt is prefilled once
+per completion. Sampling uses the model's own KV cache.
 
     scores = c tanh(f W h / c)      f is 1 and there is no cap c, unless the model's configuration has them
 
