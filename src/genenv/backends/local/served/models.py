@@ -200,8 +200,8 @@ def _of_prompt(weights: ServedWeights, states: Tensor, request: PromptRequest) -
 _IDLE = "idle"
 """Name of an untrained adapter, which does not change the base."""
 _COPIES = 7
-"""Memory of an adapter in training, relative to its weights: weights, gradient and two moments, and during a
-step copies of weights and moments."""
+"""Memory that must be free for a new adapter in training, relative to its weights: weights, gradient and two
+moments, and during a step, of which one runs at a time, copies of weights and moments."""
 _SLOTS = 4
 """Maximum number of saved adapters kept in memory for sampling."""
 _MOST = 256
