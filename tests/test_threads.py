@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from genenv.progress import Silent, advance, staged
 from genenv.sampling import blocked_s, blocking
-from genenv.threads import WorkerThread
+from genenv.threads import WorkerThread, cores
 
 
 def test_the_loop_goes_on_and_nothing_counts_as_blocking_it() -> None:
@@ -103,3 +105,35 @@ def test_one_after_the_other_also_where_one_was_cancelled() -> None:
     asyncio.run(go())
     beside.close()
     assert log == ["begin", "end", "quick"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "found"),
+    [
+        ("0::/job/task\n", {"job/cpu.max": "250000 100000\n", "job/task/cpu.max": "max 100000\n"}, 3),
+        ("0::/\n", {"cpu.max": "50000 100000\n"}, 1),
+        ("0::/\n", {"cpu.max": "max 100000\n"}, 8),
+        (
+            "3:memory:/\n2:cpu,cpuacct:/docker/a\n",
+            {"cpu/cpu.cfs_quota_us": "200000\n", "cpu/cpu.cfs_period_us": "100000\n", "cpu.max": "1 1"},
+            2,
+        ),
+        ("2:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 8),
+        (None, {}, 8),
+    ],
+)
+def test_cores_are_those_that_a_container_or_a_batch_system_allows(
+    groups: str | None,
+    files: dict[str, str],
+    found: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
+    for name, text in {f"sys/fs/cgroup/{name}": text for name, text in files.items()}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    if groups is not None:
+        (tmp_path / "proc/self").mkdir(parents=True)
+        (tmp_path / "proc/self/cgroup").write_text(groups)
+    assert cores(tmp_path) == found

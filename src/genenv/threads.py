@@ -1,14 +1,17 @@
-"""Runs coroutines from synchronous code and blocking work from coroutines, in threads."""
+"""Runs coroutines from synchronous code and blocking work from coroutines, in threads; counts cores."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import ctypes
+import math
+import os
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 from genenv.sampling import not_blocking
@@ -16,6 +19,47 @@ from genenv.sampling import not_blocking
 T = TypeVar("T")
 _LOOK_S = 0.5
 """Interval at which a waiting thread checks for interrupts, in seconds."""
+
+
+def cores(root: Path = Path("/")) -> int:
+    """Return the number of cores that this process may use, by its affinity and its control groups.
+
+    Args:
+        root: folder that contains `proc` and `sys`.
+    """
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for folder in control_groups("cpu", root):
+        quota = words_in(folder / "cpu.max")
+        quota = quota or words_in(folder / "cpu.cfs_quota_us") + words_in(folder / "cpu.cfs_period_us")
+        if quota and quota[0].isdecimal():  # "max" and "-1": no limit
+            own = min(own, math.ceil(int(quota[0]) / int(quota[1])))
+    return max(1, own)
+
+
+def control_groups(controller: str, root: Path = Path("/")) -> Iterator[Path]:
+    """Yield the folders of the control groups of this process and their parents (Linux; versions 1 and 2).
+
+    Containers and batch systems limit memory and cores there.
+
+    Args:
+        controller: `cpu` or `memory`.
+        root: folder that contains `proc` and `sys`.
+    """
+    lines = words_in(root / "proc/self/cgroup", "\n")
+    for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") > 1):
+        if controllers and controller not in controllers.split(","):
+            continue
+        top = root / "sys/fs/cgroup" / (controller if controllers else "")
+        own = top / path.lstrip("/")
+        yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(top))
+
+
+def words_in(file: Path, between: str | None = None) -> list[str]:
+    """Return the words of a file of the system, or its parts between separators; none if it is missing."""
+    try:
+        return file.read_text("utf-8").split(between)
+    except OSError:
+        return []
 
 
 class CallTimeout(BaseException):

@@ -12,7 +12,9 @@ import pytest
 import torch
 import transformers
 
+from genenv.backends.local.export_merged import TrainedAgent, save_model
 from genenv.backends.local.loading import load_tokenizer
+from genenv.backends.settings import PolicyConfig
 from genenv.config.run import load_config
 from genenv.errors import DataError, UsageError
 from genenv.exporting.agent import Exported, Wanted, offers_tools
@@ -81,6 +83,47 @@ def test_older_readers_find_how_positions_are_rotated(tiny: Any, toy: Any, tmp_p
     model, tokenizer = loaded(tmp_path / "out")
     ids = tokenizer.encode(TEXT)
     torch.testing.assert_close(logprobs(model, ids), agents_logprobs(run, 1, ids), atol=1e-3, rtol=0)
+
+
+SLIDING = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8}
+TWO = {
+    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 500.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
+}
+PARTIAL = {"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}
+
+
+def exported_config(folder: Path, out: Path) -> dict[str, Any]:
+    """The configuration of a whole agent that is written."""
+    out.mkdir()
+    save_model(TrainedAgent(str(folder), PolicyConfig(tuning="full"), folder), out)
+    return json.loads((out / "config.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("kind", "rope"),
+    [
+        ("gemma3_text", TWO),
+        ("olmo3", {name: own | {"rope_theta": 500_000.0} for name, own in TWO.items()}),
+        *((kind, PARTIAL) for kind in ("gpt_neox", "phi3", "glm4", "stablelm")),
+    ],
+)
+def test_the_old_names_alone_give_the_same_rotary_positions(
+    kind: str, rope: dict[str, Any], tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    changes = SLIDING if "full_attention" in rope else {}
+    config = exported_config(tiny.folder(kind, rope_parameters=rope, **changes), tmp_path / "out")
+    assert config.pop("rope_parameters") == rope
+    (tmp_path / "out/config.json").write_text(json.dumps(config))
+    assert transformers.AutoConfig.from_pretrained(tmp_path / "out").rope_parameters == rope
+    assert "needs transformers 5" not in caplog.text
+
+
+def test_what_the_old_names_cannot_say_needs_a_new_reader(
+    tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    exported_config(tiny.folder("olmo3", rope_parameters=TWO, **SLIDING), tmp_path / "out")
+    assert f"{tmp_path / 'out/config.json'} needs transformers 5 or newer" in caplog.text
 
 
 @pytest.mark.parametrize(

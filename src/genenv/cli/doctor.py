@@ -29,6 +29,7 @@ from genenv.runs.checkpoint import checkpoint_path, checkpoints, never_committed
 from genenv.runs.folder import RunFolder, changed, parts_reread
 from genenv.runs.store.database import MEND
 from genenv.runs.store.store import PoolStore
+from genenv.threads import cores
 
 _GIB = 2**30
 _CLOSE = 0.9
@@ -178,15 +179,18 @@ def _processor() -> Finding:
     import torch
 
     return (
-        f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads",
+        f"{cores()} cores, torch uses {torch.get_num_threads()} threads",
         "policy.threads sets the number",
     )
 
 
 def _memory() -> Finding:
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    except (ValueError, OSError):
+    import torch
+
+    from genenv.backends.local.hardware import memory_bytes
+
+    total = memory_bytes(torch.device("cpu")) / 2**30
+    if total == float("inf"):
         return "unknown", ""
     return f"{total:.1f} GiB", "" if total >= 4 else "the quickstart wants 4 GiB"
 

@@ -118,6 +118,31 @@ def test_stacked_weights_can_be_named(tiny: Any) -> None:
     assert "mlp.experts.gate_up_proj" in unadapted(causal)
 
 
+@pytest.mark.parametrize("targets", ["auto", "all-linear"])
+def test_routers_that_are_more_than_a_linear_layer_get_no_adapter(tiny: Any, targets: str) -> None:
+    folder = tiny.folder("phimoe", num_local_experts=4, sliding_window=None)
+    policy = tiny.player(folder=folder, lora_targets=targets)
+    assert "mlp.router" in unadapted(policy.model.causal)
+    (sampled,) = policy.sample_all([SampleRequest(prompt_ids=(5, 9, 2, 44), max_tokens=8, stream=3)])
+    found = logprobs(plain(folder), [5, 9, 2, 44, *sampled.token_ids])[3:]
+    assert sampled.logprobs == pytest.approx(found.tolist(), abs=1e-4)
+    with pytest.raises(UsageError, match="unknown layer 'router'"):
+        adapted("phimoe", "q_proj,router", num_local_experts=4)
+
+
+def test_linear_layers_with_code_of_their_own_get_adapters() -> None:
+    assert unadapted(adapted("falcon", "auto")) == {}
+
+
+@pytest.mark.parametrize(
+    ("targets", "near"),
+    [("q_proj,v_projj", "v_proj"), ("mlp.experts.down_prj,q_proj", "mlp.experts.down_proj")],
+)
+def test_a_name_that_fits_nothing_is_refused_though_another_fits(targets: str, near: str) -> None:
+    with pytest.raises(UsageError, match=f"does not fit: unknown layer .*; did you mean '{near}'"):
+        adapted("qwen3_moe", targets, **EXPERTS["qwen3_moe"])
+
+
 def test_before_a_run_begins_one_warning_names_what_gets_no_adapter(
     tiny: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

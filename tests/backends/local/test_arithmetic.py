@@ -12,11 +12,12 @@ from pydantic import ValidationError
 from genenv.backends.local import hardware
 from genenv.backends.local.cpu import build
 from genenv.backends.local.cpu.threads import FEWEST_TURNS, cpu_seconds
-from genenv.backends.local.hardware import cores, lacking
+from genenv.backends.local.hardware import lacking
 from genenv.backends.local.model import resolve_settings, settled_config
 from genenv.backends.settings import AUTOMATIC, PolicyConfig
 from genenv.config.run import RunConfig
 from genenv.errors import UsageError
+from genenv.threads import cores
 from genenv.training.resuming import _without
 
 
@@ -47,6 +48,7 @@ def test_works_take_turns_and_each_begins_as_often_as_the_other() -> None:
 )
 def test_rather_more_threads_are_taken_unless_they_are_clearly_slower(monkeypatch, together, taken) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(hardware, "cores", lambda: 4)
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
     monkeypatch.setattr(hardware, "cpu_seconds", lambda works, budget_s: {n: together[n] for n in works})
     assert hardware.choose_threads() == taken

@@ -49,6 +49,14 @@ def test_weights_and_adapters_are_counted_as_they_are(targets: str) -> None:
     assert found["what KL terms hold on to"] == own * 4
 
 
+def test_the_packed_copy_is_counted_as_it_is() -> None:
+    model = LocalModel("tiny", PolicyConfig(device="cpu", dtype="float32", threads=1, packed_weights=False))
+    model.fuse()
+    assert model.fused is not None
+    own = sum(product.weight.nbytes for product in model.fused._products())
+    assert parts(packed_weights=True)["their copy, packed for the processor"] == own
+
+
 TINY: dict[str, dict[str, Any]] = {
     "llama": {},
     "mistral": {},

@@ -39,6 +39,57 @@ def test_on_one_core_there_is_one_thread(monkeypatch):
     assert hardware.choose_threads() == 1
 
 
+def test_there_are_no_more_threads_than_cores(monkeypatch):
+    tried = []
+    monkeypatch.setattr(hardware, "cores", lambda: 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    monkeypatch.setattr(
+        hardware, "cpu_seconds", lambda works, **_: tried.extend(works) or dict.fromkeys(works, 1.0)
+    )
+    assert hardware.choose_threads() == 2
+    assert tried == [1, 2]
+
+
+CPU = torch.device("cpu")
+LIMITS = {
+    "v2": (
+        "0::/job/task",
+        {
+            "job/memory.max": 3000,
+            "job/memory.current": 2500,
+            "job/memory.stat": "anon 1500\nfile 1000\nactive_file 300\ninactive_file 600\n",
+            "job/task/memory.max": "max",
+            "job/task/memory.current": 10,
+        },
+    ),
+    "v1": (
+        "4:memory:/job",
+        {
+            "memory/memory.limit_in_bytes": 9223372036854771712,
+            "memory/memory.usage_in_bytes": 10**9,
+            "memory/job/memory.limit_in_bytes": 3000,
+            "memory/job/memory.usage_in_bytes": 2500,
+            "memory/job/memory.stat": "active_file 1\ntotal_active_file 300\ntotal_inactive_file 600\n",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("groups", "files"), LIMITS.values(), ids=LIMITS)
+def test_memory_is_what_a_container_or_a_batch_system_allows(groups, files, tmp_path):
+    files = {f"sys/fs/cgroup/{name}": str(text) for name, text in files.items()}
+    for name, text in {"proc/self/cgroup": groups, "proc/meminfo": "MemAvailable: 10 kB", **files}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    assert hardware.memory_bytes(CPU, tmp_path) == 3000
+    assert hardware.free_bytes(CPU, tmp_path) == 3000 - (2500 - 900), "files in memory can be dropped"
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable: 1 kB\n")
+    assert hardware.free_bytes(CPU, tmp_path) == 1024
+    assert hardware.memory_bytes(CPU, tmp_path / "none") == hardware.memory_bytes(CPU)
+    assert hardware.free_bytes(CPU, tmp_path / "none") == float("inf")
+
+
 @pytest.mark.parametrize(
     ("asked", "gib", "token_bytes", "tokens"),
     [

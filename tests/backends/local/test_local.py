@@ -178,6 +178,7 @@ def test_an_update_that_runs_out_of_memory_starts_again_with_half_the_micro_batc
     data = [imitated((3, 5, 9), (4, 4, 8)), imitated((3, 5, 9), (1,))]
     asyncio.run(trainer.forward_backward(data, Objective()))
     twice = [p.grad.clone() for p in trainer.optimizer.parameters if p.grad is not None]
+    trainer.optimizer.clear()
     asyncio.run(trainer.forward_backward(data, Objective()))
     once = [p.grad for p in trainer.optimizer.parameters if p.grad is not None]
     assert budgets == [100, 50, 100]

@@ -15,12 +15,21 @@ from genenv.sampling import Conversation, SampleRequest
 
 GEMMA = {"query_pre_attn_scalar": 16, "final_logit_softcapping": None, "attn_logit_softcapping": None}
 SINKS = {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 8}
+EXPERTS = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 32}
+QWEN_MOE = EXPERTS | {"shared_expert_intermediate_size": 32, "max_window_layers": 1}
 LFM = {"layer_types": ["conv", "full_attention"], "conv_L_cache": 3}
 UNUSUAL = {
     "capped scores": ("gemma2", GEMMA | {"attn_logit_softcapping": 2.0}, "it caps its attention scores"),
     "a small window": ("mistral", {"sliding_window": 8}, "its attention is not the usual one"),
     "a window": ("mistral", {"sliding_window": 64}, "policy.context_tokens of 64 or less avoids this"),
     "some windows": ("gemma2", GEMMA | {"sliding_window": 100}, "policy.context_tokens of 100 or less"),
+    "windows in masks alone": (
+        "qwen2_moe",
+        QWEN_MOE | {"use_sliding_window": True, "sliding_window": 64},
+        "policy.context_tokens of 64 or less avoids this",
+    ),
+    "a mask of the layers' own": ("doge", {}, "it has an attention mask of its own"),
+    "two attentions in a layer": ("diffllama", {}, "its attention is not the usual one"),
     "no attention in some layers": ("lfm2", LFM, ""),
     "sinks": ("gpt_oss", SINKS, "it has attention sinks"),
 }
@@ -45,6 +54,11 @@ def test_one_sentence_says_that_it_is_slower_and_why(unusual):
     (sentence,) = said
     assert "several times slower" in sentence
     assert reason in sentence
+
+
+def test_windows_that_no_layer_uses_change_nothing(tiny):
+    folder = tiny.folder("qwen2_moe", **QWEN_MOE, use_sliding_window=False, sliding_window=64)
+    assert not tiny.model("qwen2_moe", folder=folder).own_forward
 
 
 def asked() -> list[SampleRequest]:

@@ -20,6 +20,7 @@ from genenv.algorithms.settings import OptimizerConfig
 from genenv.backends.local import loading
 from genenv.backends.local.memory_estimate import shape_of
 from genenv.backends.local.packing import Bundle, Packed
+from genenv.backends.local.served.models import LoadedBase
 from genenv.backends.local.trainer import LocalTrainer
 from genenv.errors import UsageError
 from genenv.exporting.agent import Wanted
@@ -76,6 +77,16 @@ def test_samples_have_the_log_probabilities_of_the_original_with_the_adapter_put
         (sampled,) = player.sample_all([request])
         found = logprobs(both, [*PROMPT, *sampled.token_ids])[len(PROMPT) - 1 :]
         assert sampled.logprobs == pytest.approx(found.tolist(), abs=1e-4)
+
+
+def test_the_adapter_is_served(player: Any, folder: Path, tmp_path: Path) -> None:
+    player.weights.write_adapter(tmp_path)
+    served = LoadedBase(str(folder), player.model.config)
+    served.load("mine", tmp_path)
+    asked = [SampleRequest(prompt_ids=PROMPT, max_tokens=8, stream=stream) for stream in range(3)]
+    for one, other in zip(served.sample("mine", asked), player.sample_all(asked), strict=True):
+        assert one.token_ids == other.token_ids
+        assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
 
 
 def test_a_step_of_training_makes_what_is_trained_likelier_in_the_original(

@@ -21,13 +21,13 @@ from genenv.algorithms.datum import Critic, Datum, Objective
 from genenv.algorithms.settings import GrpoConfig, OptimizerConfig
 from genenv.algorithms.update import learn
 from genenv.backends.base import Opened, Role, open_backend
-from genenv.backends.local.ppo import FIRST, ActionSampler, PpoTrainer
+from genenv.backends.local.ppo import FIRST, ActionAssistant, ActionSampler, PpoTrainer
 from genenv.backends.scripted import END, ScriptedTrainer
-from genenv.backends.settings import PolicyConfig, PpoConfig
+from genenv.backends.settings import PolicyConfig, PpoConfig, SamplingConfig
 from genenv.environments import load_environment
 from genenv.environments.control.environment import Control, ControlConfig
 from genenv.environments.control.simulation import Level, read_actions, replay
-from genenv.errors import DataError, RolloutError, UpdateSkipped
+from genenv.errors import ContextOverflow, DataError, RolloutError, UpdateSkipped
 from genenv.rollout.driver import Sampling, demonstration, roll_out
 from genenv.sampling import SampleRequest
 from genenv.types import Group, Message
@@ -61,6 +61,24 @@ def data_of(env: Control, sampler: ActionSampler) -> list[Datum]:
 
 
 # --- the sampler ---
+
+
+def test_an_evaluated_reply_is_as_long_as_the_context_window_allows(env: Control, tmp_path: Path) -> None:
+    sampler, trainer = opened(env)
+    asyncio.run(trainer.save(tmp_path))
+    messages: list[Any] = [{"role": one.role, "content": one.content} for one in env.held_out()[0].messages]
+    size = len(sampler.render(env.held_out()[0].messages, first=True))
+
+    def reply(window: int, limit: int) -> Any:
+        config = CONFIG.model_copy(update={"context_tokens": window})
+        sampling = SamplingConfig(max_new_tokens=limit)
+        assistant = ActionAssistant(config, env, tmp_path, sampling, name="agent", weights={})
+        return asyncio.run(assistant.talk(0)(messages))
+
+    assert reply(1024, 4096) == reply(1024, 121)
+    assert 0 < reply(size + 10, 4096).tokens <= 10
+    with pytest.raises(ContextOverflow, match=f"the level has {size} tokens, the context window {size}"):
+        reply(size, 4096)
 
 
 def test_a_trace_holds_the_actions_and_replays_to_its_verdict(env: Control) -> None:

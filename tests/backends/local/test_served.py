@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from genenv.backends.local.served.learner import Terms, checked
-from genenv.backends.local.served.models import ServedBase
+from genenv.backends.local.served.models import LoadedBase, ServedBase
 from genenv.backends.served import AdamParams, AdapterShape, Example, Loss, PromptRequest
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import DataError, UsageError
+from genenv.sampling import SampleRequest
 
 SHAPE = AdapterShape(rank=4)
 PROMPT = tuple(b"The weather today")
@@ -287,6 +289,58 @@ def test_few_adapters_are_kept_for_sampling(base, tmp_path: Path) -> None:
     assert again == said
     assert len(base._slots) <= 4
     base.forget(tmp_path / "5")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},  # of GPT-2 PEFT writes fan_in_fan_out
+        {"exclude_modules": r"vision_model\..*"},
+        {"target_modules": r"transformer\.h\..*\.(c_attn|c_proj|c_fc)"},
+        {"target_modules": ["c_attn", "c_proj", "c_fc", "q_proj"]},
+    ],
+)
+def test_settings_with_which_an_adapter_computes_the_same_are_served(
+    changes: dict[str, Any], tiny: Any, tmp_path: Path
+) -> None:
+    shape = {"n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 256, "n_inner": 96}
+    policy = tiny.player(folder=tiny.folder("gpt2", **shape), noise=0.05)
+    policy.weights.write_adapter(tmp_path)
+    file = tmp_path / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    served = LoadedBase(policy.model.source, policy.model.config)
+    served.load("mine", tmp_path)
+    asked = [SampleRequest(prompt_ids=(5, 9, 2), max_tokens=6, stream=i) for i in range(3)]
+    assert served.sample("mine", asked) == policy.sample_all(asked)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"exclude_modules": ["c_attn"]}, "belongs to another model or other LoRA settings"),
+        ({"target_modules": "("}, "is no file of a LoRA adapter"),
+        ({"target_modules": None}, "its target_modules are no layers of the base"),
+    ],
+)
+def test_settings_that_select_other_layers_than_the_weights_are_refused(
+    changes: dict[str, Any], sentence: str, tiny: Any, tmp_path: Path
+) -> None:
+    shape = {"n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 256, "n_inner": 96}
+    policy = tiny.player(folder=tiny.folder("gpt2", **shape))
+    policy.weights.write_adapter(tmp_path)
+    file = tmp_path / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    with pytest.raises(UsageError, match=sentence):
+        LoadedBase(policy.model.source, policy.model.config).load("mine", tmp_path)
+
+
+def test_only_the_kind_of_layers_that_a_client_names_is_trained(tiny: Any) -> None:
+    """Layers of both kinds have the same name in GPT-2."""
+    shape = {"n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 256, "n_inner": 96}
+    served = ServedBase(str(tiny.folder("gpt2", **shape)), CONFIG)
+    learner = served.learner(AdapterShape(rank=2, train_mlp=False), seed=1)
+    names = {name.split(".lora")[0] for name, _ in learner.weights.parameters()}
+    assert names == {f"transformer.h.{i}.attn.{own}" for i in range(2) for own in ("c_attn", "c_proj")}
 
 
 @pytest.mark.parametrize(

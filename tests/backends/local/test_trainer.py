@@ -58,6 +58,18 @@ def simulator(sampler: Any, **config: Any) -> SimulatorLearner:
     return SimulatorLearner(sampler, SimulatorConfig(**({"lr": 1e-3, "kl_coefficient": 0.05} | config)))
 
 
+def test_gradients_of_several_calls_add_up_until_the_step(sampler):
+    trainer, parts = LocalTrainer(sampler.weights, OptimizerConfig()), (DATA[:1], DATA[1:])
+    expected = sum(flat(gradients(sampler, part)[1]) for part in parts)
+    for part in parts:
+        asyncio.run(trainer.forward_backward(part, Objective()))
+    torch.testing.assert_close(flat(gradients_of(trainer.optimizer)), expected)
+    bad = [replace(DATA[0], weights=(math.inf,) * len(DATA[0].weights))]
+    with pytest.raises(UpdateSkipped):
+        asyncio.run(trainer.forward_backward(bad, Objective()))
+    assert all(parameter.grad is None for parameter in trainer.optimizer.parameters)
+
+
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])
 @pytest.mark.parametrize("budget", [8, 4096])
 def test_with_equal_weights_the_loss_and_its_gradient_are_the_supervised_ones_of_transformers(

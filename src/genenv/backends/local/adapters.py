@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,14 @@ from typing import Any
 import peft
 import safetensors.torch
 import torch
-from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.tuners.tuners_utils import BaseTunerLayer, check_target_module_exists
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from transformers.pytorch_utils import Conv1D
 
 from genenv.backends.local import loading
 from genenv.backends.settings import AUTO_TARGETS, PolicyConfig
-from genenv.errors import DataError, UsageError
+from genenv.errors import DataError, UsageError, unknown_name
 
 ADAPTER = "adapter_model.safetensors"
 
@@ -40,6 +41,8 @@ _WORTH_SAYING = 0.01
 _SHOWN = 4
 """Maximum number of kinds of weights that a warning names."""
 _NUMBER = re.compile(r"\.\d+(?=\.)")
+_LINEAR: dict[type, bool] = {nn.Linear: True, Conv1D: True}
+"""Kind of a module -> whether it computes what a linear layer does (`_is_linear`)."""
 _TAKEN: dict[tuple[type, type, str], bool] = {}
 """Kinds of a configuration and of a module, and a name -> whether PEFT adapts the weight (`_is_taken`)."""
 
@@ -58,13 +61,6 @@ def add_lora_adapter(causal: Any, name: str, config: PolicyConfig, wrapped: Any 
     """
     targets = config.lora_targets
     layers, stacked = _resolved(causal, targets)
-    ends = (causal.get_input_embeddings(), causal.get_output_embeddings())
-    paths = [f".{path}" for path, module in causal.named_modules() if module in ends]
-    if isinstance(layers, list) and any(path.endswith(f".{one}") for path in paths for one in layers):
-        raise UsageError(
-            f"policy.lora_targets = {targets!r} does not fit: embeddings and the output layer stay as "
-            f"they are; name layers in between, or use {AUTO_TARGETS!r}"
-        )
     settings = peft.LoraConfig(
         r=config.lora_rank,
         lora_alpha=config.lora_alpha,  # type: ignore[arg-type] - PEFT takes any number
@@ -81,6 +77,29 @@ def add_lora_adapter(causal: Any, name: str, config: PolicyConfig, wrapped: Any 
     except ValueError as error:
         raise UsageError(f"policy.lora_targets = {targets!r} does not fit: {error}") from error
     return wrapped
+
+
+def linear_layers(causal: Any) -> dict[str, int]:  # noqa: ANN401
+    """Return inputs plus outputs of each linear layer but the output layer, by path."""
+    return {weight.path: sum(weight.widths) for weight in _weights(causal) if weight.is_layer}
+
+
+def targets_in(causal: Any, settings: Mapping[str, Any]) -> str:  # noqa: ANN401
+    """Return the layers and stacked weights that a settings file of PEFT selects, as `policy.lora_targets`.
+
+    Raises:
+        ValueError: it selects none.
+    """
+    names = ("exclude_modules", "layers_to_transform", "layers_pattern")
+    others: dict[str, Any] = {name: settings.get(name) for name in names}
+    selected = peft.LoraConfig(target_modules=settings.get("target_modules") or [], **others)
+    weights = list(_weights(causal))
+    layers = [weight.path for weight in weights if check_target_module_exists(selected, weight.path)]
+    known = _endings(weight.name for weight in weights if not weight.is_layer)
+    stacked = [name for name in settings.get("target_parameters") or [] if name in known]
+    if not layers + stacked:
+        raise ValueError("its target_modules are no layers of the base")
+    return ",".join([*layers, *stacked])
 
 
 def unadapted(causal: Any) -> dict[str, float]:  # noqa: ANN401
@@ -131,10 +150,15 @@ class _Weight:
 
     @property
     def count(self) -> int:
-        """Number of weights; the tensor of a layer in 4 bits has fewer elements."""
-        layer: Any = self.module
-        is_linear = isinstance(layer, nn.Linear) and self.own == "weight"
-        return layer.in_features * layer.out_features if is_linear else self.value.numel()
+        """Number of weights."""
+        return math.prod(self.widths)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Shape of the weight; the tensor of a layer in 4 bits has another one."""
+        if isinstance(self.module, nn.Linear) and self.own == "weight":
+            return self.module.out_features, self.module.in_features
+        return tuple(self.value.shape)
 
     @property
     def kind(self) -> str:
@@ -143,12 +167,27 @@ class _Weight:
 
     @property
     def is_layer(self) -> bool:
-        return isinstance(self.module, nn.Linear | Conv1D) and self.own == "weight"
+        return self.own == "weight" and _is_linear(self.module)
 
     @property
     def is_stacked(self) -> bool:
         shape = self.value.shape
         return len(shape) == _STACKED and min(shape[1:]) > 1 and not isinstance(self.module, _ConvNd)
+
+
+@torch.no_grad()
+def _is_linear(module: nn.Module) -> bool:
+    """Return whether a module computes what a linear layer does; some routers of experts are subclasses."""
+    kind = type(module)
+    if isinstance(module, nn.Linear) and kind not in _LINEAR:
+        own = module.weight
+        one_row = torch.zeros(1, module.in_features, device=own.device)
+        try:
+            found = module(one_row.to(own.dtype) if own.is_floating_point() else one_row)
+            _LINEAR[kind] = found.shape == (1, module.out_features)
+        except (TypeError, ValueError, RuntimeError, AttributeError, IndexError):
+            _LINEAR[kind] = False
+    return _LINEAR.get(kind, False)
 
 
 def _weights(causal: Any) -> Iterator[_Weight]:  # noqa: ANN401
@@ -165,20 +204,17 @@ def _weights(causal: Any) -> Iterator[_Weight]:  # noqa: ANN401
                 yield _Weight(path=path, own=own, module=inner, value=value)
 
 
-def _resolved(causal: Any, targets: str) -> tuple[str | list[str], list[str]]:  # noqa: ANN401
+def _resolved(causal: Any, targets: str) -> tuple[list[str], list[str]]:  # noqa: ANN401
     """Return the names of layers and of stacked weights that a setting selects, as PEFT expects them.
 
     Raises:
-        UsageError: the setting is `auto`, and PEFT supports no weight of the model.
+        UsageError: a name fits nothing, or the setting is `auto` and PEFT supports no weight of the model.
     """
-    if targets == "all-linear":
-        return targets, []
     weights = list(_weights(causal))
+    if targets == "all-linear":
+        return [weight.path for weight in weights if weight.is_layer], []
     if targets != AUTO_TARGETS:
-        names = [name.strip() for name in targets.split(",")]
-        raw = [f".{weight.name}" for weight in weights if not weight.is_layer]
-        stacked = [name for name in names if any(one.endswith(f".{name}") for one in raw)]
-        return [name for name in names if name not in stacked], stacked
+        return _named(causal, weights, targets)
     first = {weight.kind: weight for weight in reversed(weights) if weight.is_layer or weight.is_stacked}
     taken = {kind for kind, weight in first.items() if _is_taken_once(causal.config, weight)}
     layers = [weight.path for weight in weights if weight.is_layer and weight.kind in taken]
@@ -189,6 +225,31 @@ def _resolved(causal: Any, targets: str) -> tuple[str | list[str], list[str]]:  
             f"{type(causal).__name__}; use policy.tuning = 'full'"
         )
     return layers, stacked
+
+
+def _named(causal: Any, weights: Sequence[_Weight], targets: str) -> tuple[list[str], list[str]]:  # noqa: ANN401
+    """Return `_resolved` of names, each of which must fit."""
+    names = [name.strip() for name in targets.rstrip(", ").split(",")]
+    ends = (causal.get_input_embeddings(), causal.get_output_embeddings())
+    if not _endings(path for path, module in causal.named_modules() if module in ends).isdisjoint(names):
+        raise UsageError(
+            f"policy.lora_targets = {targets!r} does not fit: embeddings and the output layer stay as "
+            f"they are; name layers in between, or use {AUTO_TARGETS!r}"
+        )
+    paths = [weight.path for weight in weights if weight.is_layer or isinstance(weight.module, _ConvNd)]
+    layers, stacked = _endings(paths), _endings(weight.name for weight in weights if not weight.is_layer)
+    for name in names:
+        if name not in layers and name not in stacked:
+            known = {path.rpartition(".")[2] for path in paths} | {w.kind for w in weights if w.is_stacked}
+            error = unknown_name("layer", name, known)
+            raise UsageError(f"policy.lora_targets = {targets!r} does not fit: {error}")
+    return [name for name in names if name not in stacked], [name for name in names if name in stacked]
+
+
+def _endings(paths: Iterable[str]) -> set[str]:
+    """Return the names by which PEFT finds modules or weights: the ends of their paths from a dot on."""
+    parts = (path.split(".") for path in paths)
+    return {".".join(own[start:]) for own in parts for start in range(len(own))}
 
 
 def _is_taken_once(config: Any, weight: _Weight) -> bool:  # noqa: ANN401

@@ -203,7 +203,7 @@ class Layout:
     kernels: Kernels | None = None
     """Compiled code for attention; None: torch."""
     window: int | None = None
-    """Set by attention: the narrowest sliding window that a layer requested. Tokens."""
+    """Set by attention in a check: the narrowest window of the layers' masks. Tokens."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -290,6 +290,8 @@ AnyLayout = Layout | TurnLayout | DecodeLayout | OwnLayout
 
 ATTENTION = "genenv_packed"
 """The name under which `packed_attention` is registered in transformers."""
+CHECKED = "genenv_packed_checked"
+"""The same for checks of a model: here layers get `_window` as their mask, otherwise no mask."""
 
 
 def packed_attention(  # noqa: PLR0913 - the signature is transformers'
@@ -300,7 +302,6 @@ def packed_attention(  # noqa: PLR0913 - the signature is transformers'
     attention_mask: Tensor | None,
     scaling: float | None = None,
     layout: AnyLayout | None = None,
-    sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     **_: object,
@@ -312,11 +313,10 @@ def packed_attention(  # noqa: PLR0913 - the signature is transformers'
         query: [1, H, N, D].
         key: [1, K, N, D].
         value: [1, K, N, D].
-        attention_mask: ignored; the layout determines the mask.
+        attention_mask: None, as the layout determines the mask; in a check `_window`. A window is not
+            applied, only noted in the layout, so that loading can refuse the model.
         scaling: factor of the attention scores; None: 1 / sqrt(D).
         layout: of the flat row.
-        sliding_window: the layer's window. It is not applied, only noted in the layout, so that loading can
-            refuse the model.
         softcap: a cap on attention scores, which is not supported.
         s_aux: attention sinks, which are not supported.
 
@@ -330,8 +330,11 @@ def packed_attention(  # noqa: PLR0913 - the signature is transformers'
         raise TypeError("packed attention needs a layout")
     if softcap is not None or s_aux is not None:
         raise TypeError("it caps its attention scores" if s_aux is None else "it has attention sinks")
-    if sliding_window is not None and isinstance(layout, Layout):
-        layout.window = min(sliding_window, layout.window or sliding_window)
+    if attention_mask is not None:
+        if attention_mask.numel() > 1:
+            raise TypeError("it has an attention mask of its own")
+        if isinstance(layout, Layout):
+            layout.window = min(int(attention_mask), layout.window or int(attention_mask))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     q_NHD, k_NKD, v_NKD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     layer = int(module.layer_idx)  # type: ignore[arg-type]
@@ -503,8 +506,18 @@ def prompt_mask(real_BP: Tensor, bundle_of_R: Tensor, dtype: torch.dtype) -> Ten
     return additive_mask(~real_BP, dtype)[bundle_of_R, None, None]
 
 
+def _window(*, device: torch.device, local_size: int | None = None, **_: object) -> Tensor | None:
+    """Return [1, 1, 1, 1] the window of a layer's mask, or None, called as `AttentionMaskInterface` calls.
+
+    Some layers have a window in their mask alone and do not pass it to the attention function.
+    """
+    return None if local_size is None else torch.full((1, 1, 1, 1), local_size, device=device)
+
+
 def register() -> None:
     """Register `packed_attention` in transformers; repeated calls are harmless."""
-    from transformers import AttentionInterface
+    from transformers import AttentionInterface, AttentionMaskInterface
 
-    AttentionInterface.register(ATTENTION, packed_attention)
+    for name in (ATTENTION, CHECKED):
+        AttentionInterface.register(name, packed_attention)
+    AttentionMaskInterface.register(CHECKED, _window)

@@ -265,6 +265,16 @@ def _generation(agent: TrainedAgent) -> transformers.GenerationConfig:
     )
 
 
+_SLIDING = {
+    "gemma3_text": "rope_local_base_freq",
+    "gemma3n_text": "rope_local_base_freq",
+    "olmo3": "rope_theta",
+}
+"""Types of models whose layers with a window have a rotary base of their own: its old name."""
+_RENAMED = {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}
+"""Old names of GPT-NeoX."""
+
+
 def _add_what_older_readers_look_for(path: Path) -> None:
     """Add the rotary settings in the form of transformers before version 5.
 
@@ -272,12 +282,33 @@ def _add_what_older_readers_look_for(path: Path) -> None:
     """
     config = json.loads(path.read_text(encoding="utf-8"))
     for text in (config, config.get("text_config") or {}):
-        rope = text.get("rope_parameters")
-        if isinstance(rope, dict) and "rope_theta" in rope:
-            scaled = {name: value for name, value in rope.items() if name != "rope_theta"}
-            text["rope_theta"] = rope["rope_theta"]
-            text["rope_scaling"] = None if rope.get("rope_type", "default") == "default" else scaled
+        if (rope := text.get("rope_parameters")) and not _add_old_names(text, rope):
+            log.warning(
+                "%s needs transformers 5 or newer: older versions have no names for its rotary positions",
+                path,
+            )
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _add_old_names(text: dict[str, Any], rope: dict[str, Any]) -> bool:
+    """Add rotary settings under their old names; return whether these say everything."""
+    kind = str(text.get("model_type"))
+    whole = rope.get("full_attention", rope)
+    if "rope_theta" not in whole:
+        return False
+    scaled = {name: value for name, value in whole.items() if name != "rope_theta"}
+    text["rope_scaling"] = None if whole.get("rope_type", "default") == "default" else scaled
+    for name in _RENAMED.keys() & whole.keys():
+        text[name] = whole[name]
+        if kind.startswith("gpt_neox"):
+            text[_RENAMED[name]] = whole[name]
+    if whole is rope:
+        return True
+    sliding, name = rope.get("sliding_attention") or {}, _SLIDING.get(kind)
+    theta = sliding.get("rope_theta")
+    if name is None or text.setdefault(name, theta) != theta:
+        return False
+    return sliding.get("rope_type", "default") == "default"
 
 
 def _name_the_class(path: Path) -> None:

@@ -11,7 +11,7 @@ import functools
 import logging
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -20,6 +20,7 @@ from genenv.backends.local.cpu import build
 from genenv.backends.local.cpu.threads import cpu_seconds
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError
+from genenv.threads import control_groups, cores, words_in
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ _MICROBATCH_ON_CPU, _MICROBATCH_ON_GPU = 4096, 16_384
 _FEWEST_TOKENS, _MOST_TOKENS, _WHOLE_TOKENS = 4096, 65_536, 1024
 """Minimum and maximum of a micro-batch that is fitted to a GPU's memory, and the unit of rounding."""
 _TRIED_LAYERS, _TRIED_ROWS = 2, (64, 256)
+_FILES = ("active_file", "inactive_file")
 _WORTH_SAYING = 1.1
 """A smaller slowdown of bfloat16 is within measurement noise."""
 
@@ -89,9 +91,10 @@ def choose_threads(dtype: torch.dtype = torch.float32) -> int:
     that needs at most `_AS_FAST` times as long as the best.
     """
     before = torch.get_num_threads()
-    counts = sorted({1, *(2**i for i in range(1, 8) if 2**i < before), before})
+    most = min(before, cores())
+    counts = sorted({1, *(2**i for i in range(1, 8) if 2**i < most), most})
     if len(counts) == 1:
-        return before
+        return most
     layers = _layers(dtype)
 
     def on(count: int) -> Callable[[], object]:
@@ -131,14 +134,35 @@ def _glibc() -> ctypes.CDLL | None:
     return ctypes.CDLL("libc.so.6") if known else None
 
 
-def memory_bytes(device: torch.device) -> float:
-    """Return the total memory of a device; infinity if the system does not report it."""
+def memory_bytes(device: torch.device, root: Path = Path("/")) -> float:
+    """Return the memory of a device that this process may use; infinity if the system does not report it.
+
+    Args:
+        device: whose memory.
+        root: folder that contains `proc` and `sys`.
+    """
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
     try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        whole = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):  # not on Windows
-        return float("inf")
+        whole = float("inf")
+    return min([whole, *(limit for limit, _ in _limits(root))])
+
+
+def _limits(root: Path) -> Iterator[tuple[float, float]]:
+    """Yield memory limits of this process's control groups, with the use of each.
+
+    Cached pages of files do not count as used, as the system drops them when memory is needed.
+    """
+    for folder in control_groups("memory", root):
+        limit = words_in(folder / "memory.max") or words_in(folder / "memory.limit_in_bytes")
+        if limit and limit[0].isdecimal():  # "max": no limit
+            used = words_in(folder / "memory.current") or words_in(folder / "memory.usage_in_bytes")
+            words = words_in(folder / "memory.stat")
+            stat = dict(zip(words[::2], words[1::2], strict=False))
+            files = [stat.get(f"total_{name}") or stat.get(name, "0") for name in _FILES]
+            yield float(limit[0]), float(used[0] if used else 0) - sum(map(float, files))
 
 
 def activation_bytes(gib: float, device: torch.device) -> float:
@@ -178,16 +202,13 @@ def packing_bytes(device: torch.device) -> float:
     return memory_bytes(device) / 16
 
 
-def free_bytes(device: torch.device) -> float:
-    """Return the free memory of a device; infinity if the system does not report it."""
+def free_bytes(device: torch.device, root: Path = Path("/")) -> float:
+    """Return the free memory of a device; infinity if the system does not report it. See `memory_bytes`."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
-    try:
-        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
-    except OSError:  # not on Linux
-        return float("inf")
-    free = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    return free[0] * 1024.0 if free else float("inf")
+    lines = words_in(root / "proc/meminfo", "\n")
+    free = [int(line.split()[1]) * 1024.0 for line in lines if line.startswith("MemAvailable:")]
+    return min([*free, *(limit - used for limit, used in _limits(root)), float("inf")])
 
 
 def usable_bytes(device: torch.device) -> float:
@@ -220,13 +241,6 @@ def _layers(dtype: torch.dtype) -> Callable[[], object]:
                 torch.nn.functional.linear(torch.nn.functional.silu(gate) * value, narrow)
 
     return work
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def lacking(policy: PolicyConfig) -> dict[str, str]:

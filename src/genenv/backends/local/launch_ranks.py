@@ -17,6 +17,8 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from genenv.threads import cores
+
 _LOOKS_S = 0.5
 
 
@@ -31,7 +33,7 @@ def main(count: int, words: Sequence[str]) -> int:
         0, or the exit status of the first process that failed, in the shell's convention for signals.
     """
     logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
-    threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+    threads = int(os.environ.get("OMP_NUM_THREADS") or cores())
     os.environ["OMP_NUM_THREADS"] = str(max(1, threads // count))
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # `processes` opens its own
     try:

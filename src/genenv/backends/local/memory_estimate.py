@@ -65,6 +65,11 @@ class Shape:
     unadapted: Mapping[str, float]
     """Kinds of weights in layers that get no adapter, with their shares."""
 
+    @property
+    def output(self) -> int:
+        """Parameters of the output layer."""
+        return self.vocabulary * self.sizes.width
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
@@ -148,7 +153,7 @@ def memory_needs(  # noqa: PLR0913 - all inputs of the estimate
     packed = 0.0
     whole_numbers = not full and processes == 1 and config.quantize == "none"
     if whole_numbers and device.type == "cpu" and config.packed_weights is not False:
-        own = float(shape.products * size)
+        own = float((shape.products + shape.output) * size)
         packed = own if config.packed_weights is True or own <= hardware.packing_bytes(device) else 0.0
     rows = hardware.batch_rows(config.max_batch_rows, device)
     cache = rows * config.context_tokens * 2 * sizes.layers * sizes.keys * size
@@ -228,9 +233,9 @@ def _weights(
     weights = [("base weights", policies * shape.parameters * 4 / processes, by)]
     if processes == 1:
         return weights
-    ends, output = shape.parameters - shape.in_layers, shape.vocabulary * shape.sizes.width
+    ends = shape.parameters - shape.in_layers
     in_float32 = 0 if size == 4 else 4  # gradients, before they are summed
-    whole = ends * 2 * size + output * (size * held + in_float32)
+    whole = ends * 2 * size + shape.output * (size * held + in_float32)
     return [
         *weights,
         ("layers that are brought together", layer * (3 * size + in_float32), by),

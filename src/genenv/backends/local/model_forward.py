@@ -1,10 +1,11 @@
 # pyright: standard
 """Original forward passes of transformers, logits, and the checks that faster code gives the same results.
 
-Before a model is used, its logits on a small input with packed attention are compared with those of its
-original forward pass. A model whose attention cannot be replaced keeps its original forward pass, which is
-slower. Each rollout is then a separate padded sequence, so a prompt is prefilled once per completion.
-Sampling uses the model's own KV cache.
+Before a model is used, its logits on a small input with packed attention, in training and in sampling, are
+compared with those of its original forward pass. Windows of attention may be longer than the small input, so
+they are read from the masks of the layers. A model whose attention cannot be replaced keeps its original
+forward pass, which is slower. Each rollout is then a separate padded sequence, so a prompt is prefilled once
+per completion. Sampling uses the model's own KV cache.
 
     scores = c tanh(f W h / c)      f is 1 and there is no cap c, unless the model's configuration has them
 
@@ -26,10 +27,18 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from genenv.backends.local import attention
-from genenv.backends.local.attention import AnyLayout, Layout, OwnLayout
+from genenv.backends.local.attention import (
+    AnyLayout,
+    DecodeLayout,
+    Layout,
+    OwnLayout,
+    OwnTokens,
+    PromptCache,
+    prompt_mask,
+)
 from genenv.backends.local.cpu.kernels import Kernels
 from genenv.backends.local.fused_decoder import FusedDecoder, Sizes, why_not
-from genenv.backends.local.packing import Bundle, Packed
+from genenv.backends.local.packing import Bundle, Packed, Slots
 from genenv.backends.settings import PolicyConfig
 from genenv.errors import UsageError, first_line
 
@@ -346,25 +355,50 @@ def _why_not_packed(causal: Any, bundle: Bundle, expected: Tensor, context_token
     packed = Packed([bundle], expected.device)
     layout = Layout(packed=packed)
     try:
+        causal.get_decoder().set_attn_implementation(attention.CHECKED)
+        states = _packed_hidden(causal, packed.ids_1N, packed.positions_1N, layout)
+        off = _apart(scores_of(causal, states[packed.targets()[0]]).float(), expected)
         causal.get_decoder().set_attn_implementation(attention.ATTENTION)
-        output = causal.get_decoder()(
-            input_ids=packed.ids_1N, position_ids=packed.positions_1N, use_cache=False, layout=layout
-        )
-        found = scores_of(causal, output.last_hidden_state[0][packed.targets()[0]])
+        off = max(off, _decoding_is_off(causal, bundle, expected))
     except _ERRORS as error:
         return first_line(error)
-    off = _apart(found.float(), expected)
     if not off < _tolerance(causal):
         return f"its attention is not the usual one (off by {off:.3g})"
     # The comparison cannot detect a window that is wider than its small input.
-    chunk = getattr(causal.config.get_text_config(), "attention_chunk_size", None)
-    window = min((width for width in (layout.window, chunk) if width is not None), default=context_tokens)
-    if window < context_tokens:
+    if layout.window is not None and layout.window < context_tokens:
         return (
-            f"some of its layers see only the last {window} tokens, and sequences may have {context_tokens} "
-            f"(policy.context_tokens of {window} or less avoids this)"
+            f"some of its layers see only the last {layout.window} tokens, and sequences may have "
+            f"{context_tokens} (policy.context_tokens of {layout.window} or less avoids this)"
         )
     return None
+
+
+def _packed_hidden(causal: Any, ids_1N: Tensor, positions_1N: Tensor, layout: AnyLayout) -> Tensor:  # noqa: ANN401
+    """Return [N, W] the last hidden states of a flat row in the layers of transformers."""
+    decoder = causal.get_decoder()
+    output = decoder(input_ids=ids_1N, position_ids=positions_1N, use_cache=False, layout=layout)
+    return output.last_hidden_state[0]
+
+
+def _decoding_is_off(causal: Any, bundle: Bundle, expected: Tensor) -> float:  # noqa: ANN401
+    """Return the deviation of two decode steps in packed attention from the expected logits."""
+    device, of_row = expected.device, [0] * len(bundle.completions)
+    prompt, cache = Packed([Bundle(prompt_ids=bundle.prompt_ids)], device), PromptCache()
+    states = _packed_hidden(causal, prompt.ids_1N, prompt.positions_1N, Layout(packed=prompt, cache=cache))
+    mask = prompt_mask(prompt.prompt_real_BP, torch.tensor(of_row, device=device), states.dtype)
+    starts = torch.tensor([0, *ROW_TOKENS[:-1]]).cumsum(0)
+    off = 0.0
+    for step in range(2):
+        layout = DecodeLayout(
+            cache=cache,
+            slots=Slots(of_row, 1, device),
+            own=OwnTokens([step] * len(of_row), states.dtype, device),
+            prompt_mask_R1P=mask,
+        )
+        ids = torch.tensor([[row[step] for row in bundle.completions]], device=device)
+        states = _packed_hidden(causal, ids, torch.full_like(ids, PROMPT_TOKENS + step), layout)
+        off = max(off, _apart(scores_of(causal, states).float(), expected[starts + step + 1]))
+    return off
 
 
 def _own_forward_is_off(causal: Any, bundle: Bundle, expected: Tensor) -> float:  # noqa: ANN401
@@ -422,12 +456,7 @@ def fused_decoder(
     if reason is None:
         device = next(causal.parameters()).device
         packed = Packed([_small_input(causal.config.get_text_config().vocab_size)], device)
-        own = causal.get_decoder()(
-            input_ids=packed.ids_1N,
-            position_ids=packed.positions_1N,
-            use_cache=False,
-            layout=Layout(packed=packed),
-        ).last_hidden_state[0]
+        own = _packed_hidden(causal, packed.ids_1N, packed.positions_1N, Layout(packed=packed))
         fused = FusedDecoder(causal, activation_bytes, kernels, packed_bytes)
         found = fused.hidden(packed.ids_1N, packed.positions_1N, Layout(packed=packed), None)
         off = _apart(fused.head(found).float(), scores_of(causal, own).float())

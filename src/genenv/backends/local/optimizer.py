@@ -70,10 +70,26 @@ class Optimizer:
             self._adamw.state[parameter] = _fresh_state(parameter)
         self._before: list[Tensor] = []
         self._fraction = 1.0
+        self.clear()  # what another trainer of these parameters has left
 
     def clear(self) -> None:
         """Drop the gradients."""
         self._adamw.zero_grad(set_to_none=True)
+
+    @contextlib.contextmanager
+    def adding(self) -> Iterator[None]:
+        """Context manager: gradients of its body are added to the present ones, which stay if it fails."""
+        before = [parameter.grad for parameter in self.parameters]
+        self.clear()
+        try:
+            yield
+        except BaseException:
+            self.clear()
+            raise
+        finally:
+            for parameter, old in zip(self.parameters, before, strict=True):
+                if old is not None:
+                    parameter.grad = old if parameter.grad is None else old.add_(parameter.grad)
 
     def step(self, lr: float, *, keep_before: bool = False) -> float:
         """Apply the gradients after clipping their norm, then drop them.

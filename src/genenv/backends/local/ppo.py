@@ -46,7 +46,7 @@ from genenv.environments.control.simulation import (
 )
 from genenv.environments.control.simulation import written as text_of
 from genenv.environments.control.systems import System, find_system
-from genenv.errors import RolloutError, UpdateSkipped, UsageError
+from genenv.errors import ContextOverflow, RolloutError, UpdateSkipped, UsageError
 from genenv.progress import advance
 from genenv.sampling import COLDEST, Completion, SampleRequest, WaitingRequests, blocking, sampling_params
 from genenv.seeding import stream
@@ -558,9 +558,12 @@ class ActionAssistant:
             max_tokens: int | None = None,
         ) -> Reply:
             said = [Message(role=one["role"], content=one["content"]) for one in messages]
+            ids, window = self._sampler.render(said, first=True), self._sampler.context_tokens
+            if len(ids) >= window:
+                raise ContextOverflow(f"the level has {len(ids)} tokens, the context window {window}")
             request = SampleRequest(
-                prompt_ids=self._sampler.render(said, first=True),
-                max_tokens=self._sampling.reply_limit(max_tokens),
+                prompt_ids=ids,
+                max_tokens=min(self._sampling.reply_limit(max_tokens), window - len(ids)),
                 stream=stream(seed, "talk"),
                 **sampling_params(self._sampling, greedy_below=COLDEST),
             )

@@ -78,15 +78,14 @@ class LocalTrainer:
         pieces, parts = bundle_by_prompt(data), list[dict[str, Tensor]]()
 
         def run(budget: int) -> None:
-            self.optimizer.clear()  # of a try that was broken off nothing is left
-            parts.clear()
+            parts.clear()  # of a try that was broken off nothing is left
             batches = micro_batches(pieces, budget)
             measured = self._measured(batches, objective, tokens)
             most = max(1, sum(bundle.tokens for bundle, _ in pieces) // _SHARE_MEASURED)
             for turn in self.processes.turns(len(batches)):
                 parts.append(self._backward(turn, batches, objective, tokens, measured, most))
 
-        with blocking():
+        with blocking(), self.optimizer.adding():
             self._within_memory(run, forget=self.optimizer.clear)
             sums = self.processes.total(_added(parts))
         for name, meaning in (("loss", "loss"), ("kl", "KL to the reference")):

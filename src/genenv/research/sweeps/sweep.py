@@ -31,6 +31,7 @@ from genenv.errors import GenenvError
 from genenv.files import locked
 from genenv.research.sweeps.grid import WARM_UP, Cell, Grid, rounds_done
 from genenv.texts import inert, masked
+from genenv.threads import cores
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, SpawnContext
@@ -112,8 +113,7 @@ def _play(cells: Sequence[Cell], kind: str, grid: Grid, jobs: int, say: Callable
 
 def threads_of(jobs: int) -> int:
     """Return the threads for each of `jobs` parallel runs, so that together they use each core once."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // jobs)
+    return max(1, cores() // jobs)
 
 
 def _begun(grid: Grid, cell: Cell, jobs: int) -> _Running:

@@ -59,10 +59,8 @@ class Learner:
         rows = [_Row(place, one, counting(one, loss)) for place, one in enumerate(examples)]
         logprobs: list[Numbers] = [np.empty(0, np.float32)] * len(rows)
         losses: list[Numbers] = [np.zeros(one.targets.shape, np.float32) for one in examples]
-        before = [parameter.grad for parameter in self.optimizer.parameters]
 
         def run(tokens: int) -> None:
-            self.optimizer.clear()
             for batch in micro_batches(_bundled(rows), tokens):
                 own = [row for _, part in batch for row in part]
                 terms = Terms(loss.name, config, self.weights.model.device)
@@ -71,13 +69,9 @@ class Learner:
                     logprobs[row.place] = values
                     losses[row.place][row.counts] = terms_M
 
-        done = False
-        try:
-            model = self.weights.model
+        model = self.weights.model
+        with self.optimizer.adding():
             within_memory(model.device, model.tokens_per_microbatch, run, self.optimizer.clear)
-            done = backward
-        finally:
-            self._put_back(before, added=done)
         total = math.fsum(float(values.sum(dtype=np.float64)) for values in losses)
         return ForwardResult(loss=total, logprobs=logprobs, losses=losses)
 
@@ -111,14 +105,6 @@ class Learner:
         self.optimizer.keep("none")
         if optimizer:
             self.optimizer.load(folder)
-
-    def _put_back(self, before: Sequence[Tensor | None], *, added: bool) -> None:
-        """Restore the earlier gradient; if `added`, add the new one to it."""
-        for parameter, old in zip(self.optimizer.parameters, before, strict=True):
-            if not added:
-                parameter.grad = old
-            elif old is not None:
-                parameter.grad = old if parameter.grad is None else old.add_(parameter.grad)
 
     def _check(self, examples: Sequence[Example], loss: Loss) -> None:
         model = self.weights.model

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -20,9 +21,10 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from genenv.backends.local import hardware, loading
+from genenv.backends.local.adapters import linear_layers, targets_in
 from genenv.backends.local.attention import Layout
 from genenv.backends.local.engine import Engine, Row, at_temperatures
 from genenv.backends.local.model import LocalModel, settled_config
@@ -198,8 +200,8 @@ def _of_prompt(weights: ServedWeights, states: Tensor, request: PromptRequest) -
 _IDLE = "idle"
 """Name of an untrained adapter, which does not change the base."""
 _COPIES = 7
-"""Memory of an adapter in training, relative to its weights: weights, gradient and two moments, and during a
-step copies of weights and moments."""
+"""Memory that must be free for a new adapter in training, relative to its weights: weights, gradient and two
+moments, and during a step, of which one runs at a time, copies of weights and moments."""
 _SLOTS = 4
 """Maximum number of saved adapters kept in memory for sampling."""
 _MOST = 256
@@ -245,7 +247,7 @@ class ServedBase(_AdapterBase):
             UsageError: the model cannot be loaded or used on this machine.
         """
         super().__init__(source, config)
-        self._layers = _linear_layers(self.model.causal)
+        self._layers = linear_layers(self.model.causal)
         idle = AdapterShape(rank=1)
         self.model.add_adapter(_IDLE, seed=0, lora=self._lora(idle))
         self._bare = ServedWeights(self.model, _IDLE, idle, seed=0)
@@ -320,9 +322,8 @@ class ServedBase(_AdapterBase):
         return ServedWeights(self.model, self._attach(self._lora(shape), own), shape, own)
 
     def _lora(self, shape: AdapterShape) -> PolicyConfig:
-        targets = (
-            "all-linear" if shape.train_mlp and shape.train_attn else ",".join(sorted(self._names(shape)))
-        )
+        both = shape.train_mlp and shape.train_attn
+        targets = "all-linear" if both else ",".join(self._paths(shape))
         if not targets:
             raise UsageError(
                 f"{self.model.source} has no layers that are known to be "
@@ -332,21 +333,18 @@ class ServedBase(_AdapterBase):
             update={"lora_rank": shape.rank, "lora_alpha": LORA_ALPHA, "lora_targets": targets}
         )
 
-    def _names(self, shape: AdapterShape) -> set[str]:
-        return {
-            path.rpartition(".")[2]
+    def _paths(self, shape: AdapterShape) -> list[str]:
+        """Return the layers with an adapter: all of them if neither kind is left out."""
+        return [
+            path
             for path in self._layers
-            if (shape.train_mlp and _is_of(path, "mlp", "feed_forward", "ffn"))
+            if (shape.train_mlp and shape.train_attn)
+            or (shape.train_mlp and _is_of(path, "mlp", "feed_forward", "ffn"))
             or (shape.train_attn and _is_of(path, "attn", "attention"))
-        }
+        ]
 
     def _check_memory(self, shape: AdapterShape, copies: int) -> None:
-        names = None if shape.train_mlp and shape.train_attn else self._names(shape)
-        numbers = sum(
-            shape.rank * width
-            for path, width in self._layers.items()
-            if names is None or path.rpartition(".")[2] in names
-        )
+        numbers = shape.rank * sum(self._layers[path] for path in self._paths(shape))
         numbers += shape.rank * sum(self.model.output.weight.shape) if shape.train_unembed else 0
         wanted, free = 4 * copies * numbers, hardware.free_bytes(self.model.device)
         if wanted > free:
@@ -393,7 +391,7 @@ class LoadedBase(_AdapterBase):
         """
         if name not in self._by_name and len(self._by_name) >= _MOST:
             raise UsageError(f"there are {_MOST} adapters, as many as there may be; unload some")
-        inner = self._attach(self.model.config.model_copy(update=_settings(folder)))
+        inner = self._attach(self.model.config.model_copy(update=_settings(folder, self.model.causal)))
         weights = PolicyWeights(self.model, inner)
         try:
             weights.load(folder, reference=False)
@@ -425,44 +423,31 @@ class LoadedBase(_AdapterBase):
         return LocalSampler(weights).sample_all(requests)
 
 
-def _linear_layers(causal: Any) -> dict[str, int]:  # noqa: ANN401
-    """Return inputs plus outputs of each linear layer but the output layer, by path."""
-    end = causal.get_output_embeddings()
-    return {
-        path: module.in_features + module.out_features
-        for path, module in causal.named_modules()
-        if isinstance(module, nn.Linear) and module is not end
-    }
-
-
 def _is_of(path: str, *parts: str) -> bool:
     return any(part in piece for piece in path.split(".")[:-1] for part in parts)
 
 
 _OTHER_KINDS = (
-    *("use_rslora", "use_dora", "alpha_pattern", "rank_pattern", "layers_to_transform", "modules_to_save"),
-    *("bias", "lora_bias", "fan_in_fan_out", "exclude_modules", "trainable_token_indices", "use_bdlora"),
+    *("use_rslora", "use_dora", "alpha_pattern", "rank_pattern", "modules_to_save"),
+    *("bias", "lora_bias", "trainable_token_indices", "use_bdlora"),
 )
 """Settings of PEFT with which an adapter computes something else than alpha / r times B A."""
 
 
-def _settings(folder: Path) -> dict[str, object]:
+def _settings(folder: Path, causal: Any) -> dict[str, object]:  # noqa: ANN401
     """Read an adapter's rank, alpha and targets from its settings file, as settings of the policies.
 
     Raises:
-        UsageError: the file is missing or damaged, or the adapter is not a LoRA adapter.
+        UsageError: the file is missing or damaged, or the adapter is no LoRA adapter of this model.
     """
     file = folder / "adapter_config.json"
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-        targets = found["target_modules"]
-        stacked = found.get("target_parameters") or []
-        named = targets if isinstance(targets, str) else ",".join(sorted(map(str, [*targets, *stacked])))
         rank, alpha = int(found["r"]), float(found["lora_alpha"])
         if rank not in _RANKS or not math.isfinite(alpha):
             raise ValueError(f"rank {rank} and lora_alpha {alpha}")
         if unknown := [name for name in _OTHER_KINDS if found.get(name) not in (None, False, {}, [], "none")]:
             raise ValueError(f"it has {', '.join(unknown)}, which genenv does not compute")
-        return {"lora_rank": rank, "lora_alpha": alpha, "lora_targets": named}
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        return {"lora_rank": rank, "lora_alpha": alpha, "lora_targets": targets_in(causal, found)}
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, re.error) as error:
         raise UsageError(f"{file} is no file of a LoRA adapter: {type(error).__name__}: {error}") from error

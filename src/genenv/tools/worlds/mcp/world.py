@@ -21,6 +21,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from genenv.environments.stepwise import STEPPED
 from genenv.errors import UsageError
+from genenv.threads import cores
 from genenv.tools.worlds import seeding
 from genenv.tools.worlds.base import (
     GONE,
@@ -256,7 +257,7 @@ class McpWorld(LoadedWorld):
         self.known = KnownPrograms()
         """The programs that were executed."""
         self._thread = Thread()
-        self._starts = asyncio.Semaphore(2 * (os.cpu_count() or 1))
+        self._starts = asyncio.Semaphore(2 * cores())
         self._processes = set[_Process]()
         self._idle: list[_Process] = []
         self._coming = deque[asyncio.Task[_Process]]()
