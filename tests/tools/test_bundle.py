@@ -328,6 +328,16 @@ def test_entries_of_a_list_that_differ_do_not_count_and_how_many_there_are_does(
     assert comparable(first, volatile) == comparable(again, volatile) != comparable(longer, volatile)
 
 
+def test_values_of_a_table_that_differ_do_not_count_and_the_names_of_its_records_do() -> None:
+    first, again, other = ({"seen": seen} for seen in ({"U-1": 1.5}, {"U-1": 2.5}, {"U-2": 1.5}))
+    longer = {"seen": {"U-1": 1.5, "U-2": 2.5}}
+    volatile = frozenset({"seen.*"})
+    assert comparable(first, volatile) == comparable(again, volatile)
+    assert comparable(again, volatile) not in (comparable(other, volatile), comparable(longer, volatile))
+    volatile |= {"seen.#"}
+    assert comparable(first, volatile) == comparable(other, volatile) != comparable(longer, volatile)
+
+
 def test_two_programs_of_the_same_calls_in_another_order_are_on_the_same_side() -> None:
     def program(*tools: str) -> Program:
         calls = [{"tool": name, "args": {"room": "hall"}} for name in tools]

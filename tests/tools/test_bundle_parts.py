@@ -175,6 +175,12 @@ def test_lines_of_json_end_at_line_feeds_alone(tmp_path: Path) -> None:
     assert [Program.model_validate(one) for one in read_specs(file)] == [program]
 
 
+def test_a_result_that_differs_in_its_last_digits_is_found(tmp_path: Path) -> None:
+    bundle = Bundle(tmp_path, About(name="bank", source=PythonSource(file="bank.py")))
+    one, other = ({"balance": (1000.0 + a) + b} for a, b in ((47.27, 10.87), (10.87, 47.27)))
+    assert bundle.found("get", one) == bundle.found("get", other) != bundle.found("get", {"balance": 1058.15})
+
+
 def test_states_of_both_sides_are_apart() -> None:
     assert (list(STARTS.states()), list(STARTS.states(measuring=True))) == ([0, 1, 2], [3, 4])
     assert STARTS.call(3).args == {"state": 3}

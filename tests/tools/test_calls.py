@@ -198,6 +198,14 @@ def test_each_style_rejects_the_other() -> None:
     assert read_reply(format_calls([CALL], "python"), "json").malformed
 
 
+@pytest.mark.parametrize("text", [":( " * 12, "[{(" * 9 + '"', "it's ((((((((((", '\\" ((((((((('])
+@pytest.mark.parametrize("style", STYLES)
+def test_brackets_in_a_text_are_not_nested(text: str, style: Style) -> None:
+    sent = [Call(tool="send_note", args={"text": text, "to": ["Ada"]})]
+    assert parse_calls(format_calls(sent, style), style) == sent
+    assert read_reply(f"send_note(text={text!r}, to={'[' * 9}{']' * 9})", "python").malformed
+
+
 def test_the_limits_are_where_they_say() -> None:
     words = "no " * (MAX_REPLY_CHARS // 3)
     assert read_reply(words, "python").words

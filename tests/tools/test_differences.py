@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bundles import call
 from genenv.errors import UsageError
 from genenv.tools.worlds import jsonable
-from genenv.tools.worlds.jsonable import States, changed, difference, patched
+from genenv.tools.worlds.jsonable import States, changed, difference, patched, result_of
 from genenv.tools.worlds.python import PythonWorld
 
 KEYS = st.sampled_from("abc")
@@ -166,3 +166,28 @@ def test_objects_that_all_refer_to_each_other_are_read_in_no_time(monkeypatch: p
     assert time.process_time() - begin < 5
     assert before == again
     assert before != after
+
+
+def test_the_last_digits_of_a_sum_are_no_difference_and_whole_numbers_are_exact() -> None:
+    one, other = (1000.0 + 47.27) + 10.87, (1000.0 + 10.87) + 47.27
+    assert one != other
+    assert States().read("balance", one) == States().read("balance", other) == 1058.14
+    assert States().read("id", 1234567890123457.0) == 1234567890123457.0
+    assert States().read("rate", 0.1 + 0.2) != States().read("rate", 0.3000001)
+
+
+def test_labels_of_tables_are_read_and_positions_are_not() -> None:
+    pandas = pytest.importorskip("pandas")
+    stock = pandas.DataFrame({"qty": [1, 2]}, index=["apple", "pear"])
+    assert result_of(stock) == [{"index": "apple", "qty": 1}, {"index": "pear", "qty": 2}]
+    assert result_of(stock["qty"]) == {"apple": 1, "pear": 2}
+    assert States().read("s", stock.rename(index={"pear": "plum"})) != States().read("s", stock)
+    sales = pandas.DataFrame({"city": ["Rome", "Oslo", "Rome"], "amount": [1, 2, 3]})
+    assert result_of(sales.groupby("city")["amount"].sum()) == {"Oslo": 2, "Rome": 4}
+    assert result_of(sales.loc[0]) == {"city": "Rome", "amount": 1}
+    assert result_of(sales["amount"]) == [1, 2, 3]
+    assert result_of(sales)[0] == {"city": "Rome", "amount": 1}
+    assert result_of(sales.groupby(["city", "amount"]).size())[0] == {"city": "Oslo", "amount": 2, "value": 1}
+    assert result_of(pandas.cut(sales["amount"], 2).value_counts()) == {"(0.998, 2.0]": 2, "(2.0, 3.0]": 1}
+    sales.loc[len(sales)] = ["Bern", 4]
+    assert result_of(sales)[-1] == {"city": "Bern", "amount": 4}

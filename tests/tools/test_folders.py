@@ -13,7 +13,9 @@ from typing import Any, cast
 
 import pytest
 
+from bundles import call
 from genenv.errors import UsageError
+from genenv.tools.worlds import origins
 from genenv.tools.worlds.folder import Original, WorkingFolder, content_of
 from genenv.tools.worlds.origins import PythonOrigin
 from genenv.tools.worlds.python import PythonWorld
@@ -123,8 +125,8 @@ def test_the_folder_of_python_tools_may_hold_what_is_damaged(
     (tmp_path / "tools.py").write_text("def f() -> int:\n    return 1\n")
     world = PythonWorld(tmp_path, "tools.py")
     try:
-        state = world.play([]).state
-        assert {name.partition(".")[0] for name in damaged} == set(cast(Any, state))
+        assert set(damaged) == set(cast(Any, world.play([]).state)["files"])
+        assert "bomb.db, cut.db, header.db, overwritten.db: damaged" in "".join(world.remarks)
     finally:
         world.close()
 
@@ -177,3 +179,102 @@ def test_nothing_outside_the_folder_is_copied_for_tools_that_want_to_read_it(tmp
     with pytest.raises(UsageError, match=r"No such file or directory: '../secret.csv'"):
         PythonOrigin(tmp_path / "own" / "tools.py").bring(tmp_path / "bundle" / "files")
     assert {one.name for one in (tmp_path / "bundle").rglob("*")} == {"files", "tools.py", "data.csv"}
+
+
+_WRITES = """
+from pathlib import Path
+files = {}
+def write(name: str, text: str) -> str:
+    Path(name).parent.mkdir(exist_ok=True)
+    Path(name).write_text(text)
+    return name
+def make(name: str) -> str:
+    Path(name).mkdir()
+    return name
+def link(name: str) -> str:
+    Path(name).symlink_to(Path.cwd() / "code", target_is_directory=True)
+    return name
+"""
+
+
+def test_the_endings_of_files_empty_folders_and_links_are_state_of_python_tools(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "tools.py").write_text(_WRITES)
+    with closing(PythonWorld(tmp_path, "code/tools.py")) as world:
+
+        def state(tool: str, **args: str) -> Any:
+            return world.play([call(tool, **args)]).state
+
+        begun: Any = world.play([]).state
+        assert begun == {"files": {}}, "a name of the tools' own stays, and folders of code are none"
+        written = state("write", name="out/report.txt", text="1")
+        assert written == {**begun, "files_": {"out/report.txt": "1"}, "folders": {"out": None}}
+        assert (
+            len({str(state("write", name=f"out/report{one}", text="1")) for one in ("", ".rst", ".md")}) == 3
+        )
+        data = state("write", name="report.json", text="1")
+        assert data == {**begun, "files_": {"report.json": None}, "report": 1}
+        assert state("make", name="new") == {**begun, "folders": {"new": None}}
+        assert state("link", name="new") == {**begun, "files_": {"new": "a link to /files/code"}}
+
+
+def test_databases_with_equal_rows_are_equal_whatever_their_size(tmp_path: Path) -> None:
+    rows = [(f"item {number}", "x" * 1000) for number in range(1200)]
+    for name, order in (("one.db", rows), ("other.db", rows[::-1])):
+        with closing(sqlite3.connect(tmp_path / name)) as made:
+            made.execute("CREATE TABLE items (name TEXT, note TEXT)")
+            made.executemany("INSERT INTO items VALUES (?, ?)", order)
+            made.commit()
+    assert (tmp_path / "one.db").stat().st_size > 1 << 20
+    assert content_of(tmp_path / "one.db") == content_of(tmp_path / "other.db")
+    assert len(content_of(tmp_path / "one.db")["items"]) == 1200
+    (tmp_path / "empty").mkdir()
+    server = WorkingFolder(tmp_path / "server", Original(tmp_path / "empty"))
+    (tmp_path / "one.db").rename(server.path / "one.db")
+    assert len(cast(Any, server.contents())["one"]["items"]) == 1200
+
+
+_READS = """
+import json, os, sqlite3
+from pathlib import Path
+HERE = Path(__file__).parent
+ORDERS = json.loads((HERE / "orders.json").read_text()) if (HERE / "orders.json").exists() else {}
+RATES = os.listdir("rates") if os.access("rates", os.R_OK) else []
+KEY = Path(".env").exists()
+LARGE = os.path.isdir("large")
+def notes() -> list: return sorted(one.name for one in HERE.glob("*.note"))
+def stock() -> int:
+    return sqlite3.connect("file:stock.db?mode=ro", uri=True).execute("select 1").fetchone()[0]
+def part(name: str) -> str: return Path("large", name).read_text()
+"""
+
+
+@pytest.mark.long
+def test_files_that_tools_test_for_or_list_are_copied_and_others_beside_them_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(origins, "_MOST_BYTES", 1 << 20)
+    own, files = tmp_path / "own", tmp_path / "files"
+    for name in ("rates", "large"):
+        (own / name).mkdir(parents=True)
+        (own / name / "a.csv").write_text("a\n")
+    for name in ("orders.json", "other.json", "a.note", "b.note", ".env", "large/b.csv"):
+        (own / name).write_text('{"O-1": 1}')
+    (own / "large" / "c.csv").write_bytes(bytes(1 << 20))
+    sqlite3.connect(own / "stock.db").close()
+    (own / "tools.py").write_text(_READS)
+    origin = PythonOrigin(own / "tools.py")
+    source = origin.bring(files)
+    assert {one.name for one in files.iterdir()} == {"tools.py", "orders.json", "rates", "large"}
+    calls = [call("notes"), call("stock"), call("part", name="b.csv")]
+    with closing(source.open(files)) as world:
+        world.play(calls)
+        assert origin.complete(world, source, files) is source
+    with closing(source.open(files)) as world:
+        played = world.play(calls)
+        assert [one.result for one in played.outcomes] == [["a.note", "b.note"], 1, '{"O-1": 1}']
+        assert cast(Any, played.state)["orders"] == {"O-1": 1}
+        assert origin.complete(world, source, files) is None
+        assert "no tool asked for them by name: other.json, large;" in "".join(cast(Any, world).remarks)
+    assert {one.name for one in (files / "large").iterdir()} == {"b.csv"}
+    assert not (files / ".env").exists()

@@ -63,13 +63,15 @@ def test_every_program_starts_from_the_same_state(desk: PythonWorld) -> None:
 
 def test_a_file_that_is_called_like_a_field_does_not_take_its_place(tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / "desk.py", tmp_path)
+    (tmp_path / "orders.json").write_text('{"kettle": 1}')
     (tmp_path / "orders.yaml").write_text("kettle: 1")
     world = PythonWorld(tmp_path, "desk.py")
     try:
         played = world.play([call("refund_order", order_id="O-5001", amount=5)], watch=True)
         assert played.outcomes[0].changed
         assert played.state["orders"]["O-5001"]["refunded"] == 5
-        assert played.state["orders.yaml"] == "kettle: 1"
+        assert played.state["orders.json"] == {"kettle": 1}
+        assert played.state["files"] == {"orders.json": None, "orders.yaml": "kettle: 1"}
     finally:
         world.close()
 
@@ -140,12 +142,12 @@ def test_notes_are_state_and_documentation_is_once_it_changes(tmp_path: Path) ->
         def state(tool: str, **args: str) -> object:
             return world.play([call(tool, **args)]).state
 
-        assert world.play([]).state == {"a": "as it came"}
-        assert state("write", name="b.md", text="hello") == {"a": "as it came", "b": "hello"}
-        assert state("write", name="a-journal", text="hello") == {"a": "as it came", "a-journal": "hello"}
-        assert state("write", name="a.md", text="hello") == {"a": "as it came", "a.md": "hello"}
-        assert state("write", name="a.md", text="as it came") == {"a": "as it came"}
-        assert state("remove", name="README.md") != {"a": "as it came"}
+        came = {"a.txt": "as it came"}
+        assert world.play([]).state == {"files": came}
+        for name in ("b.md", "a-journal", "a.md"):
+            assert state("write", name=name, text="hello") == {"files": {**came, name: "hello"}}
+        assert state("write", name="a.md", text="as it came") == {"files": came}
+        assert state("remove", name="README.md") != {"files": came}
 
 
 @pytest.mark.long
@@ -577,12 +579,13 @@ def test_what_a_file_makes_when_it_is_imported_is_there_in_every_attempt(tmp_pat
     world = world_of(tmp_path, textwrap.dedent(NOTEBOOK) + textwrap.dedent(SELL))
     with closing(world):
         begun = world.play([]).state
-        assert begun["notebook/todo"] == "milk"
+        assert begun["files"]["notebook/todo.txt"] == "milk"
         for _ in range(2):
             played = world.play([call("add", line="tea"), call("sell", item="kettle")], watch=True)
             assert [one.error for one in played.outcomes] == [None, None]
             assert [one.changed for one in played.outcomes] == [True, True]
-            assert (played.state["notebook/todo"], played.state["shop"]) == ("tea", {"items": []})
+            assert played.state["files"]["notebook/todo.txt"] == "tea"
+            assert played.state["shop"] == {"items": []}
         assert world.play([]).state == begun
     assert not (tmp_path / "notebook").exists()
 
@@ -727,3 +730,53 @@ def test_tools_reach_no_service_that_listens_on_a_file(tmp_path: Path) -> None:
         service.listen()
         sent, made = world.play([call("send", path=address), call("pair")]).outcomes
         assert (sent.error, made.result) == ("[Errno 13] Permission denied", "x")
+
+
+def test_what_functions_keep_and_keys_that_look_alike_are_state_and_an_equal_constant_is_none(
+    tmp_path: Path,
+) -> None:
+    world = world_of(
+        tmp_path,
+        """
+        class Shelf:
+            __slots__ = ("__rows",)
+            def __init__(self): self.__rows = {1: "number", "1": "text"}
+            def put(self, key, text): self.__rows[key] = text
+            def seen(self, text, found=[]): found.append(text)
+        shelf = Shelf()
+        TITLE, RATES = "my list", (1, 2)
+        def keep(text: str) -> None: keep.last = text
+        def note(text: str) -> None: shelf.seen(text)
+        def number(text: str) -> None: shelf.put(1, text)
+        def text(text: str) -> None: shelf.put("1", text)
+        def set_title(text: str) -> None:
+            global TITLE, RATES
+            TITLE, RATES = text, (1, len(RATES))
+        """,
+    )
+    with closing(world):
+        for tool in ("keep", "note", "number", "text", "set_title"):
+            assert world.play([call(tool, text="x")]).outcomes[0].changed, tool
+        assert not world.play([call("set_title", text="my list")]).outcomes[0].changed
+
+
+def test_what_is_yielded_to_a_tool_is_a_list_and_what_yields_itself_is_said_to_be_no_tool(
+    tmp_path: Path,
+) -> None:
+    text = """
+        import itertools
+        STOCK = {"nail": 2, "nut": 3}
+        def names() -> object: return STOCK.keys()
+        def squares(n: int) -> object: return (one * one for one in range(n))
+        def without_end() -> object: return (one for one in itertools.count())
+        def lines(n: int):
+            yield n
+        async def stream(n: int):
+            yield n
+        """
+    with closing(world_of(tmp_path, text)) as world:
+        why = "it yields its results one by one; return a list of them"
+        assert world.left_out == {"lines": why, "stream": why}
+        played = world.play([call("names"), call("squares", n=3), call("without_end")])
+        assert [one.result for one in played.outcomes] == [["nail", "nut"], [0, 1, 4], None]
+        assert played.outcomes[2].error == "The result is longer than 64000 characters."

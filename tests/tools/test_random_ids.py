@@ -159,6 +159,45 @@ def test_every_usual_way_to_draw_is_seeded(tmp_path: Path) -> None:
             assert first[0] != first[1], line
 
 
+_OBJECTS = """
+import random
+import numpy as np
+
+RNG = random.Random(42)
+DICE = [random.Random(1), np.random.default_rng(7), np.random.RandomState(7)]
+made = []
+
+def draw(title: str) -> list:
+    "Draw by generators that are objects."
+    floats = [one.random() for one in (RNG, *DICE[:2], *made)]
+    return [*floats, DICE[2].randint(10**6), DICE[2].normal()]
+
+def make() -> int:
+    "Make a generator."
+    made.append(random.Random())
+    return len(made)
+"""
+
+
+def test_what_a_generator_draws_depends_on_no_other_call_and_is_no_change(tmp_path: Path) -> None:
+    (tmp_path / "draws.py").write_text(_OBJECTS)
+    one, two, more = call("draw", title="one"), call("draw", title="two"), call("make")
+
+    async def in_session(world: PythonWorld, *calls: Call) -> list[Any]:
+        async with world.session() as session:
+            return [(await session.call(each)).result for each in calls]
+
+    with closing(PythonWorld(tmp_path, "draws.py")) as world:
+        first = world.play_uncached([one, two])
+        assert [(each.changed, each.drew) for each in first.outcomes] == [(False, True)] * 2
+        drawn_one, drawn_two = cast(Any, [each.result for each in first.outcomes])
+        assert len({*drawn_one, *drawn_two}) == len(drawn_one) + len(drawn_two), "each draws its own"
+        other = world.play_uncached([two, more, one]).outcomes
+        assert other[0].result == drawn_two
+        assert [each for each in drawn_one if each not in cast(Any, other[2].result)] == []
+        assert asyncio.run(in_session(world, two, more, one)) == [each.result for each in other]
+
+
 def drawn_by(server: tuple[str, ...], files: Path, **calls: Any) -> tuple[object, ...]:
     """What a call draws in two new processes with seeds, and in one without."""
     program = [call(name, **args) for name, args in calls.items()]

@@ -332,7 +332,7 @@ def test_the_folder_of_a_session_has_one_path_in_all_of_them(opens: Opens) -> No
     assert first.outcomes[0].result == "/files/note.txt"
     again = world.play([call("write", path="/files/other.txt")])
     assert again.outcomes[0].error is None
-    assert again.state["other"] == "x"
+    assert again.state["files"]["other.txt"] == "x"
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="the system does not list its processes")

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from genenv.tools.discover.recipes import (
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool
 from genenv.tools.worlds.folder import Original, WorkingFolder, staged_lines
-from genenv.types import Json
+from genenv.types import Json, JsonObject
 
 GIT = shutil.which("git")
 TEXT: Json = {"type": "string"}
@@ -211,3 +212,38 @@ def test_a_folder_whose_files_all_differ_does_not_count_whatever_is_written_ther
     volatile = frozenset(found.state)
     state = {"hidden": {".store/new": "kept", ".store/logs/new": "3", ".store/logs/deep/er": "4"}}
     assert comparable(state, volatile) == {"hidden": {".store/new": "kept"}}
+
+
+class Dated:
+    """Every write leaves a note in a file of its topic, with the minute at which and the day for which."""
+
+    def __init__(self) -> None:
+        parameters: JsonObject = {
+            "type": "object",
+            "properties": {"topic": {"enum": ["tea", "sea", "lea", "pea"]}, "day": {"enum": ["2019-03-04"]}},
+            "required": ["topic", "day"],
+        }
+        self.tools = {"write": Tool(name="write", parameters=parameters)}
+
+    def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+        del watch
+        now = f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
+        held: Json = {f"notes/{call.args['topic']}": {"day": call.args["day"], "at": now} for call in calls}
+        outcomes = tuple(Outcome(result={"at": now, "day": call.args["day"]}, changed=True) for call in calls)
+        return Played(outcomes=outcomes, state=held)
+
+    def close(self) -> None:
+        pass
+
+
+def test_the_day_of_a_rollout_does_not_count_in_any_file_though_it_is_the_same_in_both_copies() -> None:
+    explorer = Explorer(Dated(), random.Random(0))
+    found = find_nondeterminism(explorer, Dated(), explorer.explore(), random.Random(0))
+    assert found.state == ("notes/*.at",)
+    assert found.results == ("write.at",)
+    volatile = frozenset(found.state)
+    for at in ("now", "then"):
+        state: Json = {"notes/new": {"day": "Monday", "at": at}}
+        assert comparable(state, volatile) == {"notes/new": {"day": "Monday"}}
+    others: Json = {"notes": {"at": 1}, "other/new": {"at": 1}}
+    assert comparable(others, volatile) == others

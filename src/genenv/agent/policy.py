@@ -281,7 +281,8 @@ class Agent:
         advice = ""
         if why in NO_ROOM:
             advice = (
-                f" Raise policy.context_tokens (the window has {self.sampler.context_tokens} here), or lower "
+                f" The window has {self.sampler.context_tokens} tokens here: raise policy.context_tokens, "
+                "choose a model with a longer context if its own is no longer, or lower "
                 f"agent.max_new_tokens ({self.config.max_new_tokens})."
             )
         raise GenenvError(

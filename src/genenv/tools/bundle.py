@@ -37,6 +37,7 @@ from genenv.tools.discover.state_values import ANY, KEY
 from genenv.tools.language.words import SpokenValues, with_words_of
 from genenv.tools.spec import SIZES, Program, Size
 from genenv.tools.worlds.base import Call, LimitedWorld, World
+from genenv.tools.worlds.jsonable import state_of
 from genenv.tools.worlds.mcp.world import McpSource
 from genenv.tools.worlds.sources import PythonSource, Source
 from genenv.types import Json
@@ -333,29 +334,32 @@ class Bundle:
         return f"{tool}." in self.about.state.results
 
     def found(self, tool: str, result: Json) -> Json:
-        """Return a tool's result without the values that the bundle declares volatile."""
+        """Return what counts of a tool's result: as of a state, and without values declared volatile."""
         own = (one.removeprefix(f"{tool}.") for one in self.about.state.results if one.startswith(f"{tool}."))
         kinds = frozenset(own)
-        return comparable(parsed_result(result), kinds) if kinds else result
+        return state_of(comparable(parsed_result(result), kinds) if kinds else result)
 
 
 def comparable(state: Json, volatile: frozenset[str], kind: str = "") -> Json:
-    """Return a state without volatile values; records with volatile names become a list sorted by content."""
+    """Return a state without volatile values; records with volatile names become a list sorted by content.
+
+    Of a table whose values are volatile, the names of its records still count.
+    """
 
     def inner(name: str) -> str:
         return f"{kind}.{name}" if kind else name
 
     if isinstance(state, Mapping):
         folders = tuple(one for one in volatile if one.endswith("/"))
+        if inner(ANY) in volatile:
+            state = dict.fromkeys(state)
         if inner(KEY) in volatile:
             kept = [comparable(one, volatile, inner(ANY)) for one in state.values()]
             return sorted(kept, key=lambda one: json.dumps(one, sort_keys=True))
         return {
-            key: comparable(one, volatile, inner(ANY) if _is_record(kind, key, volatile) else inner(key))
+            key: comparable(one, volatile, _kind_of(kind, key, volatile))
             for key, one in state.items()
-            if inner(key) not in volatile
-            and inner(ANY) not in volatile
-            and not (folders and inner(key).startswith(folders))
+            if inner(key) not in volatile and not (folders and inner(key).startswith(folders))
         }
     if isinstance(state, list):
         if inner(ANY) in volatile:  # how many there are still counts
@@ -364,11 +368,18 @@ def comparable(state: Json, volatile: frozenset[str], kind: str = "") -> Json:
     return state
 
 
-def _is_record(kind: str, key: str, volatile: frozenset[str]) -> bool:
-    """Whether the volatile kinds name the value at a key `*`, and not by the key itself."""
-    here, literal = f"{kind}.{ANY}" if kind else ANY, f"{kind}.{key}" if kind else key
-    starts = any(one.startswith(f"{here}.") for one in volatile)
-    return starts and not any(one == literal or one.startswith(f"{literal}.") for one in volatile)
+def _kind_of(kind: str, key: str, volatile: frozenset[str]) -> str:
+    """Return the kind of the value at a key: by the key itself, or with `*` as the volatile kinds name it.
+
+    Of a file in a folder that is `notes/*`: `notes/*.updated` is that field of every file in `notes`.
+    """
+    literal, folder = f"{kind}.{key}" if kind else key, key.rpartition("/")[0]
+    if not any(one == literal or one.startswith(f"{literal}.") for one in volatile):
+        for name in (f"{folder}/{ANY}", ANY) if folder else (ANY,):
+            here = f"{kind}.{name}" if kind else name
+            if any(one.startswith(f"{here}.") for one in volatile):
+                return here
+    return literal
 
 
 def _toml(file: Path, kind: type[T], what: str) -> T:
@@ -401,7 +412,7 @@ user_answers = {told["user_answers"]}  # true: in some tasks users omit a value 
 
 [state]
 # What may differ without being wrong, such as "tickets.*.created_at"; "tickets.#": the names of records;
-# "files.logs/": all files of a folder.
+# "files.logs/": all files of a folder; "notes/*.updated": a field of all JSON files in a folder.
 volatile = {json.dumps(about.state.volatile)}
 # The same of what tools find, such as "get_time.now".
 results = {json.dumps(about.state.results)}

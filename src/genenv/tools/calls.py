@@ -180,14 +180,23 @@ def _python_calls(line: str, known: Known) -> list[Call]:
     return calls
 
 
+_MARK = re.compile(r"""\\.|\"{3}|'{3}|["'()\[\]{}]""", re.DOTALL)
+"""An escape, the start or end of a string, or a bracket."""
+
+
 def _depth(text: str) -> int:
-    """Return the maximum nesting depth of brackets, including those in strings (an upper bound)."""
+    """Return the maximum nesting depth of brackets outside of strings."""
     depth = deepest = 0
-    for char in text:
-        if char in "([{":
+    quote = ""
+    for mark in _MARK.findall(text):
+        if quote:
+            quote = "" if mark in (quote, 3 * quote) else quote
+        elif mark[0] in "\"'":
+            quote = mark
+        elif mark in "([{":
             depth += 1
             deepest = max(deepest, depth)
-        elif char in ")]}":
+        elif mark in ")]}":
             depth -= 1
     return deepest
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import cast
 
 from genenv.progress import advance
@@ -18,6 +20,11 @@ from genenv.types import Json
 _PLAYED_TWICE = 8
 _EACH_TWICE, _MOST_PROGRAMS = 3, 8
 """Programs per tool that end with a call of the tool, and the maximum number of tries to find them."""
+_FORMS = (
+    *("%Y-%m-%d", "%Y/%m/%d", "%Y%m%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y"),
+    *("%B %d, %Y", "%d %B %Y", "%b %d, %Y", "%d %b %Y"),
+)
+"""How programs write the day."""
 _FEW_FILES = 12
 """Maximum number of differing files that are listed by name; if more differ, all files are ignored."""
 
@@ -37,6 +44,8 @@ class Nondeterminism:
 def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: random.Random) -> Nondeterminism:
     """Find nondeterministic values: execute programs in two copies of the tools, a second apart.
 
+    Texts that hold the present day count as different, too: a minute may be the same in both copies.
+
     Args:
         explorer: the explorer of the first world.
         again: the second world, newly opened.
@@ -45,32 +54,79 @@ def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: ran
     """
     programs = [explorer.setup() for _ in range(_PLAYED_TWICE)]
     programs += _each(explorer, graph, rng)
+    began = datetime.now(UTC)
     first = [explorer.world.play(program) for program in programs]
     time.sleep(1.1)
     state: dict[str, None] = {}
     results: dict[str, None] = {}
     hidden: set[str] = set()
+    in_folders: set[str] = set()
     steady_files: set[str] = set()
     steady: set[str] = set()
-    begin = _hidden_files(explorer.world.play(()).state)
+    start = explorer.world.play(()).state
+    begin = _hidden_files(start)
     for program, one in zip(programs, first, strict=True):
         other = again.play(program)
         advance(items=1)
+        given = {*_texts(start), *_texts([dict(call.args) for call in program])}
+        today = [one for one in _days(began) if not any(one in text for text in given)]
         left, right = _hidden_files(one.state), _hidden_files(other.state)
         hidden |= {*left, *right}
+        if isinstance(one.state, Mapping):
+            in_folders |= {key for key in one.state if "/" in key}
         steady_files |= {
             name for name in left if left[name] != begin.get(name) and left[name] == right.get(name)
         }
-        if other.state != one.state:
-            state |= dict.fromkeys(differing(one.state, other.state))
+        later = _later(other.state, today)
+        if later != one.state:
+            state |= dict.fromkeys(differing(one.state, later))
         for call, here, there in zip(program, one.outcomes, other.outcomes, strict=True):
             told, again_told = parsed_result(here.result), parsed_result(there.result)
-            kinds = differing(told, again_told)
+            kinds = differing(told, _later(again_told, today))
             results |= dict.fromkeys(f"{call.tool}.{kind}" for kind in kinds)
             if set(leaves(told)) - set(kinds):
                 steady.add(call.tool)
     named = dict.fromkeys(_by_folder(kind, hidden, steady_files) for kind in _without_inner(state))
+    named = dict.fromkeys(_of_any_file(kind, in_folders) for kind in named)
     return Nondeterminism(tuple(named), tuple(results), frozenset(steady))
+
+
+def _days(began: datetime) -> list[str]:
+    """Return the days since a moment as programs write them, here and in UTC."""
+    found = dict[str, None]()
+    for moment in (began, datetime.now(UTC)):
+        for zone in (None, UTC):
+            at = moment.astimezone(zone)
+            found |= dict.fromkeys(at.strftime(form) for form in _FORMS)
+    return [*found]
+
+
+def _later(value: Json, today: Sequence[str]) -> Json:
+    """Return a value as it may be on another day: texts that hold the present one differ."""
+    if isinstance(value, Mapping):
+        return {str(_later(key, today)): _later(one, today) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_later(one, today) for one in value]
+    return f"{value} later" if isinstance(value, str) and any(one in value for one in today) else value
+
+
+def _texts(value: Json) -> Iterator[str]:
+    """Yield all texts in a value, those of keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from value
+        yield from itertools.chain.from_iterable(map(_texts, value.values()))
+    elif isinstance(value, list):
+        yield from itertools.chain.from_iterable(map(_texts, value))
+
+
+def _of_any_file(kind: str, files: Collection[str]) -> str:
+    """Return the kind of a field of a file in a folder, for all files in it: calls may make others."""
+    for file in files:
+        if kind.startswith(f"{file}."):
+            return f"{file.rpartition('/')[0]}/{ANY}{kind.removeprefix(file)}"
+    return kind
 
 
 def _hidden_files(state: Json) -> Mapping[str, Json]:

@@ -1,13 +1,15 @@
 """The folder in which tools run: a copy for each session, and its data files as JSON.
 
-Data files are part of the state: databases and CSV files as rows, JSON files as JSON, others as text. Python
-tools have a new copy for each session (`SessionFolder`), servers one that is restored (`WorkingFolder`).
+Files are part of the state: databases and CSV files as rows, JSON files as JSON, others as text, and the
+names of all files and folders. Python tools have a new copy for each session (`SessionFolder`), servers one
+that is restored (`WorkingFolder`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import hashlib
 import io
 import itertools
@@ -22,7 +24,7 @@ import sys
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +39,7 @@ from genenv.tools.worlds.jsonable import (
     Row,
     state_of,
     tables_of,
+    text_of,
 )
 from genenv.types import Json
 
@@ -44,8 +47,11 @@ JOURNALS = ("-wal", "-shm", "-journal")
 _SQLITE = b"SQLite format 3\x00"
 _ZIP = b"PK\x03\x04"
 _MOST_FOLDER_BYTES = 1 << 20
-_MOST_ROWS_BYTES, _MOST_ROWS_S = 16 << 20, 2.0
-"""Of the rows of a database, and of reading them."""
+_MOST_ROWS_BYTES, _MOST_ROWS_S = 16 << 20, 5.0
+"""Of the rows of a database, whatever the size of its file, and of the processor's time for reading them."""
+_MOST_ASKED = 1_000
+"""Names of files that are noted as missing in a session."""
+_lstat = os.lstat
 _DOCUMENTS = (".py", ".md", ".toml", ".lock")
 """Endings of code and documentation. Such a file of the tools' folder is state once a session changes it."""
 
@@ -63,7 +69,7 @@ class DataFile:
 def data_files(folder: Path) -> dict[str, DataFile]:
     """The files of data in a folder, by path, read once for all sessions."""
     found: dict[str, DataFile] = {}
-    for name in _listed(folder):
+    for name in _listed(folder, _walk(folder)[0]):
         if not name.endswith(_DOCUMENTS):
             found[name] = DataFile(*_stamp(folder / name), content_of(folder / name))
     return found
@@ -82,37 +88,89 @@ class SessionFolder:
         self._place, self._original, self._data, self._reading = place, original, data, False
         self.path = place / "files"
         self.asked: set[str] = set()
-        """Files that were to be read and are not there, relative to the folder."""
+        """Files, or patterns of them, that were to be read and are not there, relative to the folder."""
         (place / "tmp").mkdir(parents=True)
         shutil.copytree(original, self.path, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-        copied = (name for name in _listed(self.path) if name.endswith(_DOCUMENTS))
+        copied = (name for name in _listed(self.path, _walk(self.path)[0]) if name.endswith(_DOCUMENTS))
         self._documents = {name: _stamp(self.path / name) for name in copied}
         sys.addaudithook(self._heard)
+        self._hear_tests()
 
     def _heard(self, event: str, args: tuple[Any, ...]) -> None:
-        if event in ("open", "sqlite3.connect") and not self._reading:
-            name = args[0]
-            if isinstance(name, str | bytes | os.PathLike):
-                path = os.path.normpath(os.path.join(str(self.path), os.fsdecode(cast(Any, name))))
-                if path.startswith(f"{self.path}{os.sep}") and not os.path.exists(path):
-                    self.asked.add(os.path.relpath(path, self.path))
+        if event == "sqlite3.connect" and str(args[0]).startswith("file:"):
+            self._note(str(args[0]).removeprefix("file:").removeprefix("//").partition("?")[0])
+        elif event in ("open", "sqlite3.connect"):
+            self._note(args[0])
+        elif event in ("os.listdir", "os.scandir"):
+            self._note(args[0], opened=False, listed=True)
+        elif event in ("glob.glob", "pathlib.Path.glob"):
+            self._note(args[0] if event == "glob.glob" else Path(args[0], args[1]), opened=False)
+
+    def _hear_tests(self) -> None:
+        """Hear of tests for files, such as `os.path.exists`, too: they raise no event, but call these."""
+        for name in ("stat", "lstat", "access"):
+            own: Any = getattr(os, name)
+            heard = self._hearing(own)
+            setattr(os, name, heard)
+            for kind in ("dir_fd", "effective_ids", "fd", "follow_symlinks"):
+                able: set[Any] = getattr(os, f"supports_{kind}")
+                able |= {heard} if own in able else set()
+
+    def _hearing(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(own)
+        def hearing(path: Any, *args: Any, **settings: Any) -> Any:  # noqa: ANN401 - as the one of `os`
+            found: Any = None
+            try:
+                found = own(path, *args, **settings)
+            finally:
+                if not found and settings.get("dir_fd") is None:
+                    self._note(path, opened=False)
+            return found
+
+        return hearing
+
+    def _note(self, name: object, *, opened: bool = True, listed: bool = False) -> None:
+        """Note a file of the folder that is not there; code and hidden files only if they were to be opened.
+
+        Of a folder in it that is `listed`, other files may lack: the pattern of their names is noted.
+        """
+        if self._reading or len(self.asked) >= _MOST_ASKED or not isinstance(name, str | bytes | os.PathLike):
+            return
+        path = os.path.normpath(os.path.join(str(self.path), os.fsdecode(cast(Any, name))))
+        inside = path.removeprefix(f"{self.path}{os.sep}")
+        if inside != path and (opened or not (_is_hidden(inside) or inside.endswith(".py"))):
+            with contextlib.suppress(ValueError):  # a name that no file can have
+                try:
+                    _lstat(path)
+                    self.asked |= {f"{inside}/*"} if listed else set()
+                except OSError:
+                    self.asked.add(inside)
 
     def contents(self, taken: Container[str] = ()) -> dict[str, Any]:
-        """The files of data as JSON, by name; with their ending where two have one name, or it is taken.
+        """The content as `WorkingFolder.contents` has it, but for code and documentation that is as it was.
 
         Args:
             taken: names that something else has.
         """
         self._reading = True
         try:
-            names = [name for name in {*_listed(self.path), *self._documents} if not self._is_as_copied(name)]
-            found: dict[str, Any] = {}
-            for name in sorted(names, key=lambda one: (one.endswith(_DOCUMENTS), one.split("/"))):
-                short = os.path.splitext(name)[0]
-                found[name if short in found or short in taken else short] = self._content(name)
-            return found
+            walked, folders = _walk(self.path)
+            listed = {*_listed(self.path, walked)}
+            kept = {name for name in listed | {*self._documents} if self._is_as_copied(name)}
+            found = {name: self._content(name) for name in (listed | {*self._documents}) - kept}
+            for name in {*walked} - listed:
+                if not (self.path / name).is_file():
+                    found[name] = _odd(_raw(self.path / name))
+            of_code = {str(above) for name in kept for above in Path(name).parents}
+            shown = [one for one in folders if one not in of_code and Path(one).name != "__pycache__"]
+            return _shown(self.path, found, shown, taken)
         finally:
             self._reading = False
+
+    def too_large(self) -> list[str]:
+        """Return the databases that are compared by their bytes: damaged, or with too many rows."""
+        told = [name for name, one in self._data.items() if isinstance(one.content, str)]
+        return sorted(name for name in told if is_table_file(self._original / name))
 
     def _is_as_copied(self, name: str) -> bool:
         """Whether a file is code or documentation of the tools' folder that the session did not change."""
@@ -146,9 +204,8 @@ class SessionFolder:
         shutil.rmtree(self._place, ignore_errors=True)
 
 
-def _listed(folder: Path) -> list[str]:
-    """The names of the files in a folder, without caches and journals."""
-    names = _walk(folder)[0]
+def _listed(folder: Path, names: Sequence[str]) -> list[str]:
+    """The names of the files in a folder, without caches and journals, of all that `_walk` finds."""
     return [
         name
         for name in names
@@ -183,10 +240,12 @@ def content_of(path: Path) -> Any:  # noqa: ANN401 - JSON
     What is damaged, nested too deeply or too large is known by its digest.
     """
     try:
-        if path.stat().st_size <= _MOST_FOLDER_BYTES:
-            content = path.read_bytes()
-            with contextlib.suppress(NotJson, RecursionError, MemoryError, sqlite3.Error, csv.Error):
-                return state_of(_parsed(path, content))
+        with contextlib.suppress(NotJson, RecursionError, MemoryError, sqlite3.Error, csv.Error):
+            if is_table_file(path):
+                with closing(sqlite3.connect(path)) as database:
+                    return tables_of(database, _bounded(database))
+            if path.stat().st_size <= _MOST_FOLDER_BYTES:
+                return state_of(_parsed(path, path.read_bytes()))
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         return f"{path.stat().st_size} bytes, {digest}"
@@ -195,9 +254,6 @@ def content_of(path: Path) -> Any:  # noqa: ANN401 - JSON
 
 
 def _parsed(path: Path, content: bytes) -> object:
-    if content.startswith(_SQLITE):
-        with closing(sqlite3.connect(path)) as database:
-            return tables_of(database, _bounded(database))
     if content.startswith(_ZIP):
         with contextlib.suppress(zipfile.BadZipFile, NotImplementedError, ValueError, zlib.error):
             return _members(content)
@@ -239,8 +295,8 @@ def _members(content: bytes) -> dict[str, str]:
 
 
 def _bounded(database: sqlite3.Connection) -> Callable[[sqlite3.Cursor, Row], Row]:
-    """Have a small file not make much of itself, as computed columns can; returns what counts its rows."""
-    left, until = _MOST_ROWS_BYTES, time.monotonic() + _MOST_ROWS_S
+    """Have a file not make too much of itself, as computed columns can; returns what counts its rows."""
+    left, until = _MOST_ROWS_BYTES, time.thread_time() + _MOST_ROWS_S
 
     def row(_: sqlite3.Cursor, cells: Row) -> Row:
         nonlocal left
@@ -250,7 +306,7 @@ def _bounded(database: sqlite3.Connection) -> Callable[[sqlite3.Cursor, Row], Ro
         return cells
 
     database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_FOLDER_BYTES)
-    database.set_progress_handler(lambda: time.monotonic() > until, 10_000)
+    database.set_progress_handler(lambda: time.thread_time() > until, 10_000)
     return row
 
 
@@ -342,27 +398,8 @@ class WorkingFolder:
         names = set(walked)
         for gone in self._known.keys() - names - self._original.files.keys():
             del self._known[gone]
-        files: dict[str, Json] = {}
-        hidden: dict[str, Json] = {}
-        tables: dict[str, Json] = {}
-        data: dict[str, Json] = {}
-        for name in sorted(names):
-            if _is_journal(name, names):
-                continue
-            content = self._content(name, names)
-            if _is_hidden(name):
-                hidden[name] = content
-            elif isinstance(content, str):
-                files[name] = content
-            else:
-                files[name] = None  # its content is stored under its own key
-                short = str(Path(name).with_suffix(""))
-                data[name if short in data or short in _NAMES else short] = content
-                if isinstance(content, dict) and is_table_file(self.path / name):
-                    tables |= dict.fromkeys(content)
-        shown = dict.fromkeys((".", *(one for one in sorted(folders) if not _is_hidden(one))))
-        found: dict[str, Json] = {FILES: files, HIDDEN: hidden, TABLES: tables, FOLDERS: dict(shown)}
-        return {**{key: value for key, value in found.items() if value}, **data}
+        found = {name: self._content(name, names) for name in names if not _is_journal(name, names)}
+        return _shown(self.path, found, [".", *folders])
 
     def _content(self, name: str, names: Container[str]) -> Json:
         """Return the content of a file, among the names of all files."""
@@ -378,15 +415,47 @@ class WorkingFolder:
         return content
 
     def _read(self, place: Path, raw: bytes) -> Json:
-        if raw is _SPECIAL:
-            return "a pipe, a socket or a device"
-        if place.is_symlink():
-            return f"a link to {raw.decode('utf-8', 'replace')}"
-        if len(raw) <= _MOST_FOLDER_BYTES and (is_table_file(place) or _is_text(raw)):
+        if raw is _SPECIAL or place.is_symlink():
+            return _odd(raw)
+        if is_table_file(place) or (len(raw) <= _MOST_FOLDER_BYTES and _is_text(raw)):
             return content_of(place)
         if raw.startswith(_MARK) and (told := staged_lines(raw)) is not None:
             return told
         return f"{len(raw)} bytes, {hashlib.sha256(raw).hexdigest()[:16]}"
+
+
+def _shown(
+    folder: Path, found: Mapping[str, Any], folders: Iterable[str], taken: Container[str] = ()
+) -> dict[str, Any]:
+    """The content of a folder as a state: texts of files by name, and the parsed content of data files.
+
+    Args:
+        folder: the folder.
+        found: the content of its files, by name.
+        folders: the names of folders in it.
+        taken: names that something else has.
+    """
+    files, hidden, tables, data = dict[str, Any](), dict[str, Any](), dict[str, Any](), dict[str, Any]()
+    for name, content in sorted(found.items()):
+        if _is_hidden(name):
+            hidden[name] = content
+        elif isinstance(content, str):
+            files[name] = content
+        else:
+            files[name] = None  # its content is stored under its own key
+            short = str(Path(name).with_suffix(""))
+            data[name if short in data or short in taken or short in _NAMES else short] = content
+            if isinstance(content, dict) and is_table_file(folder / name):
+                tables |= dict.fromkeys(cast("dict[str, Any]", content))
+    shown = dict.fromkeys(one for one in sorted(folders) if one == "." or not _is_hidden(one))
+    all_of_it = zip(_NAMES, (files, shown, hidden, tables), strict=True)
+    return {**{f"{key}_" if key in taken else key: value for key, value in all_of_it if value}, **data}
+
+
+def _odd(raw: bytes) -> str:
+    """What stands for a link, or for what is no file."""
+    linked = f"a link to {text_of(raw.decode('utf-8', 'replace'))}"
+    return "a pipe, a socket or a device" if raw is _SPECIAL else linked
 
 
 def _file(place: Path) -> _File:

@@ -25,7 +25,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from genenv.tools.worlds.in_process import closure_of, decorated, needed_by, registered
+from genenv.tools.worlds.in_process import closure_of, decorated, needed_by, public_classes, registered
 from genenv.tools.worlds.jsonable import OF_SQLALCHEMY, OWN_MODULES, TOOLS_MODULE, is_code
 
 
@@ -117,6 +117,23 @@ def package_root(file: Path) -> Path:
     while (root / "__init__.py").is_file():
         root = root.parent
     return root
+
+
+YIELDS = "it yields its results one by one; return a list of them"
+"""Why a function is no tool."""
+
+
+def no_tools(module: ModuleType) -> dict[str, str]:
+    """What looks like tools, in a file whose functions are the tools, and is none, with the reason."""
+    found: dict[str, str] = {}
+    for name, one in public_classes(module).items():
+        if not any(isinstance(value, one) for value in vars(module).values()):
+            file = Path(str(module.__file__)).name
+            found[name] = f"the functions of the file are the tools; for its methods name {file}:{name}"
+    for name, value in vars(module).items() if not decorated(module) else ():
+        if inspect.isgeneratorfunction(value) and value.__module__ == module.__name__ and name[0] != "_":
+            found[name] = YIELDS
+    return found
 
 
 def instance_of(made: type, given: Mapping[str, object]) -> object:
@@ -254,7 +271,9 @@ def state_of_module(module: ModuleType, prefix: str) -> list[tuple[str, object]]
 def _class_attributes(made: type[object]) -> list[tuple[str, object]]:
     if issubclass(made, BaseModel | enum.Enum):
         return []
-    return [
+    methods = [one for one in vars(made).items() if isinstance(one[1], FunctionType) and one[0][:2] != "__"]
+    held = [(f"{name}.{key}", one) for name, method in methods for key, one in _held_by(method)]
+    return held + [
         (name, value)
         for name, value in vars(made).items()
         if not name.startswith(("__", "_abc_", OF_SQLALCHEMY))
@@ -264,7 +283,7 @@ def _class_attributes(made: type[object]) -> list[tuple[str, object]]:
 
 
 def _held_by(function: FunctionType) -> list[tuple[str, object]]:
-    """What a function keeps between calls: mutable defaults, and containers and objects of a closure."""
+    """What a function keeps between calls: attributes, and mutable values of defaults and of a closure."""
     found = [
         (f"default {place}", value)
         for place, value in enumerate(
@@ -274,7 +293,8 @@ def _held_by(function: FunctionType) -> list[tuple[str, object]]:
     found += closure_of(function).items()
     containers = (list, dict, set, bytearray)
     objects = [one for one in closure_of(function).items() if type(one[1]).__module__ in OWN_MODULES]
-    return [*objects, *((name, value) for name, value in found if isinstance(value, containers))]
+    own = [one for one in vars(function).items() if not one[0].startswith("__") and not is_code(one[1])]
+    return [*objects, *own, *((name, value) for name, value in found if isinstance(value, containers))]
 
 
 def is_constant(name: str, value: object) -> bool:

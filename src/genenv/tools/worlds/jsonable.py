@@ -17,6 +17,7 @@ import decimal
 import enum
 import functools
 import hashlib
+import itertools
 import json
 import logging
 import math
@@ -26,22 +27,20 @@ import sqlite3
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Sequence
+from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any, cast
 
 from pydantic import BaseModel
 
 DEEPEST = 32
 """Containers in containers; deeper ones, and those that hold themselves, are refused."""
-_SCALARS = (
-    datetime.date,
-    datetime.time,
-    datetime.timedelta,
-    decimal.Decimal,
-    uuid.UUID,
-    pathlib.PurePath,
-)
+_KEYS: tuple[type, ...] = (str, int, float, bool, enum.Enum, datetime.date, uuid.UUID, type(None))
+"""Types that the keys of an object may have in a result."""
+_YIELDING = (GeneratorType, MappingView, map, filter, zip)
+_MOST_YIELDED = 100_000
+"""A result of so many items is too long for an agent."""
+_SCALARS = (datetime.date, datetime.time, datetime.timedelta, decimal.Decimal, uuid.UUID, pathlib.PurePath)
 
 
 FILES, FOLDERS, HIDDEN, TABLES = "files", "folders", "hidden", "tables"
@@ -105,11 +104,6 @@ def _with_classes(container: object, found: Any) -> Any:  # noqa: ANN401 - JSON
     return found
 
 
-def _is_nothing(value: object) -> bool:
-    """Whether a value is the empty tuple, which is one object wherever it stands."""
-    return type(value) is tuple and not value
-
-
 def is_code(value: object) -> bool:
     """Whether a value is code, not state: functions, classes, modules, and what a library made to be called.
 
@@ -124,7 +118,7 @@ def is_code(value: object) -> bool:
 class _Result:
     """Converts what a tool returned; what has no JSON form is an error."""
 
-    most_deep = DEEPEST
+    most_deep, key_types = DEEPEST, _KEYS
 
     def json(self, value: object, depth: int = 0) -> Any:  # noqa: ANN401 - JSON
         """A value as JSON.
@@ -154,8 +148,9 @@ class _Result:
             NotJson: it has no JSON form.
         """
         if isinstance(value, Mapping | sqlite3.Row):
-            items = dict(cast("Mapping[object, object]", value)).items()
-            return {self.key(key): self.json(one, depth) for key, one in items}
+            items = dict(cast("Mapping[object, object]", value))
+            values = (self.json(one, depth) for one in items.values())
+            return dict(zip(self.names(items), values, strict=True))
         if isinstance(value, list | tuple | deque):
             return [self.json(one, depth) for one in cast("Iterable[object]", value)]
         if isinstance(value, set | frozenset):
@@ -177,14 +172,20 @@ class _Result:
 
     def key(self, key: object) -> str:
         """The key of an object."""
-        if isinstance(key, str):
-            return text_of(key)
-        if not isinstance(key, int | float | bool | enum.Enum | datetime.date | uuid.UUID | None):
+        if not isinstance(key, self.key_types):
             raise NotJson("an object whose keys are no texts")
-        return _key(key)
+        return text_of(key) if isinstance(key, str) else _key(key)
+
+    def names(self, keys: Iterable[object]) -> list[str]:
+        """The keys of an object, with the type of those that are no texts where two would be the same."""
+        found = [(self.key(key), "" if isinstance(key, str) else f" ({type(key).__name__})") for key in keys]
+        alike = len({name for name, _ in found}) < len(found)
+        return [name + kind * alike for name, kind in found]
 
     def other(self, value: object, depth: int) -> Any:  # noqa: ANN401 - JSON
-        """A value of any other type: of the user's own classes, the public attributes."""
+        """A value of any other type: what a generator yields, the public attributes of the user's objects."""
+        if isinstance(value, _YIELDING):
+            return self.json([*itertools.islice(cast("Iterable[object]", value), _MOST_YIELDED)], depth - 1)
         if type(value).__module__ in OWN_MODULES and not callable(value):
             found = attributes(value).items()
             return {name: self.json(one, depth) for name, one in found if not name.startswith("_")}
@@ -199,6 +200,8 @@ class _TooLarge(Exception):
 _MOST_CONTAINERS = 300_000
 _MOST_PATHS = 5_000
 """After so many containers of a value, none is read twice."""
+_NOTHING: tuple[object, ...] = ()
+"""One object wherever it stands."""
 _TOO_LARGE: dict[int, object] = {}
 """Objects of libraries that could not be read, which a session tries once."""
 
@@ -217,7 +220,7 @@ class States(_Result):
         unseen: types of values that cannot be read, by their path.
     """
 
-    most_deep = 100
+    most_deep, key_types = 100, (object,)
 
     def __init__(self) -> None:
         self.unseen: dict[str, str] = {}
@@ -259,10 +262,8 @@ class States(_Result):
         place = ""
         if self._read is not None:
             self._visits += 1
-            before = (
-                self._read.get(id(value)) if self._visits > _MOST_PATHS and not _is_nothing(value) else None
-            )
-            if before is not None:
+            before = self._read.get(id(value)) if self._visits > _MOST_PATHS else None
+            if before is not None and before[0] is not _NOTHING:
                 return f"<{type(value).__qualname__} at {before[1]}>"
             self._places[-1] += 1
             place = ".".join(map(str, self._places))
@@ -294,12 +295,10 @@ class States(_Result):
         return f"<{kind.__qualname__}>"
 
     def number(self, value: float) -> float | str:
-        """See `_Result`."""
-        return float(value) if math.isfinite(value) else repr(float(value))
-
-    def key(self, key: object) -> str:
-        """See `_Result`."""
-        return text_of(key) if isinstance(key, str) else _key(key)
+        """See `_Result`; of a fraction 12 digits, as the last ones of a sum depend on the order of calls."""
+        if not math.isfinite(value):
+            return repr(float(value))
+        return float(value if float(value).is_integer() else f"{value:.12g}")
 
     def other(self, value: object, depth: int) -> Any:  # noqa: ANN401 - JSON
         """See `_Result`: bytes by their digest, connections by their rows, objects by what makes them up."""
@@ -351,7 +350,8 @@ class States(_Result):
     def _object(self, value: object, depth: int) -> Any:  # noqa: ANN401 - JSON
         """An object: its attributes, where nothing else makes it up, else all that a pickle would have."""
         kind = type(value)
-        if isinstance(value, _MACHINERY):
+        drawing = any(one.__module__.startswith("numpy.random") for one in kind.__mro__)
+        if drawing or isinstance(value, _MACHINERY):
             return f"<{kind.__qualname__}>"
         if kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__:
             own = dict(attributes(value))
@@ -368,14 +368,9 @@ class States(_Result):
         return {kind.__qualname__: [self.json(one, depth) for one in shown]}
 
 
-_MACHINERY = (
-    type(threading.Lock()),
-    type(threading.RLock()),
-    threading.Thread,
-    logging.Logger,
-    random.Random,
-)
-"""Objects that programs need and that are not part of what tools change."""
+_LOCKS = type(threading.Lock()), type(threading.RLock())
+_MACHINERY = (*_LOCKS, threading.Thread, logging.Logger, random.Random)
+"""Objects that programs need and that are not part of what tools change; those of `numpy.random` are too."""
 _MOST_ITEMS = 256
 """A larger array is known by its digest."""
 
@@ -387,19 +382,25 @@ def _records(value: object) -> object | None:
     if module == "numpy" and hasattr(array, "tolist"):
         if getattr(array, "size", 1) <= _MOST_ITEMS or array.dtype.hasobject:
             return array.tolist()
-        return {
-            "shape": list(array.shape),
-            "dtype": str(array.dtype),
-            "sha256": hashlib.sha256(array.tobytes()).hexdigest(),
-        }
+        digest = hashlib.sha256(array.tobytes()).hexdigest()
+        return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": digest}
     if module == "pandas" and hasattr(array, "to_dict"):
-        if hasattr(array, "columns"):
-            rows = array.reset_index() if array.index.name or array.index.nlevels > 1 else array
-            return rows.to_dict("records")
-        return array.tolist()
+        return _labelled(array)
     if module == "pandas" and hasattr(array, "isoformat"):
         return str(array)
     return None
+
+
+def _labelled(table: Any) -> object:  # noqa: ANN401 - pandas has no part here
+    """The rows of a table, or the values of a column, with their labels unless these are their positions."""
+    labels, is_column = table.index, not hasattr(table, "columns")
+    if labels.name is None and labels.dtype.kind == "i" and labels.tolist() == [*range(len(labels))]:
+        return table.tolist() if is_column else table.to_dict("records")
+    if is_column and labels.nlevels == 1 and labels.is_unique:
+        keys = (one if isinstance(one, _KEYS) else str(one) for one in labels)
+        return dict(zip(keys, table.tolist(), strict=True))
+    named = {"name": "value"} if is_column and table.name is None else {}
+    return table.reset_index(**named).to_dict("records")
 
 
 def attributes(value: object) -> dict[str, object]:
@@ -408,8 +409,10 @@ def attributes(value: object) -> dict[str, object]:
     for made in type(value).__mro__:
         slots: str | Iterable[str] = vars(made).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                found[name] = getattr(value, name)
+            private = name.startswith("__") and not name.endswith("__")
+            place = f"_{made.__name__.lstrip('_')}{name}" if private else name
+            if name not in ("__dict__", "__weakref__") and hasattr(value, place):
+                found[place] = getattr(value, place)
     return {name: one for name, one in found.items() if not name.startswith(OF_SQLALCHEMY)}
 
 
@@ -422,6 +425,11 @@ def tables_of(
         connection: to it. Its own row factory is left aside: rows are read as tuples.
         row_factory: is given each row as it is read, and returns it; it may raise.
     """
+    states = States()
+
+    def cell(value: object) -> Any:  # noqa: ANN401 - JSON
+        return value.hex() if isinstance(value, bytes) else states.json(value)
+
     plain = sqlite3.Cursor(connection)
     plain.row_factory = row_factory
     databases = [str(row[1]) for row in plain.execute("PRAGMA database_list").fetchall()]
@@ -435,17 +443,13 @@ def tables_of(
         for (name,) in names.fetchall():
             rows = plain.execute(f"SELECT * FROM {_quoted(database)}.{_quoted(name)}")  # noqa: S608
             columns = [column[0] for column in rows.description]
-            listed = [dict(zip(columns, map(_cell, row), strict=True)) for row in rows]
+            listed = [dict(zip(columns, map(cell, row), strict=True)) for row in rows]
             found[str(name) if database == "main" else f"{database}.{name}"] = sorted(listed, key=repr)
     return found
 
 
 def _quoted(name: object) -> str:
     return '"' + str(name).replace('"', '""') + '"'
-
-
-def _cell(cell: object) -> Any:  # noqa: ANN401 - JSON
-    return cell.hex() if isinstance(cell, bytes) else state_of(cell)
 
 
 def _key(key: object) -> str:

@@ -6,7 +6,9 @@ opens the tools again in each run.
 
 from __future__ import annotations
 
+import glob
 import itertools
+import os
 import random
 import re
 import shlex
@@ -37,7 +39,7 @@ from genenv.tools.worlds.openapi.loading import is_address, load_text
 from genenv.tools.worlds.openapi.mock_world import MockWorld
 from genenv.tools.worlds.openapi.service import Service, ServiceOrigin
 from genenv.tools.worlds.processes import Thread
-from genenv.tools.worlds.python import NotStarted
+from genenv.tools.worlds.python import NotStarted, PythonWorld
 from genenv.tools.worlds.recorded import MOST_SENT, Ended, NoAnswer, Recording, Send, may_write, record
 from genenv.tools.worlds.source_text import WrittenOut
 from genenv.tools.worlds.sources import (
@@ -207,7 +209,9 @@ class PythonOrigin(ToolOrigin):
         )
         for _ in range(_FILES):
             try:
-                source.open(files).close()
+                with closing(source.open(files)) as world:
+                    if not _brought(world.asked, self._beside, files):
+                        return source
             except NotStarted as error:
                 module = _MISSING_MODULE.search(str(error))
                 wanted = [
@@ -222,15 +226,20 @@ class PythonOrigin(ToolOrigin):
                         error.asked,
                     ) from error
                 raise
-            else:
-                return source
         raise UsageError(
             f"{file.name} reads more than {_FILES} files beside it; put what it needs into one folder"
         )
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
         """See `ToolOrigin`. Copies the files that tools tried to read when they were called."""
-        return source if _brought(world.asked, self._beside, files) else None
+        if _brought(world.asked, self._beside, files):
+            return source
+        if isinstance(world, PythonWorld) and (left := _left(self._beside, files)):
+            world.remarks += (
+                f"Not copied from beside {self.label}, as no tool asked for them by name: {left}; put what "
+                "the tools need into the folder `files`",
+            )
+        return None
 
 
 _MOST_ABOVE = 4
@@ -484,18 +493,57 @@ class OpenApiOrigin(ToolOrigin):
 def _brought(wanted: Iterable[str], origin: Path, files: Path) -> bool:
     """Copy wanted files that exist and were not copied yet; return whether there were any.
 
-    The names come from the tools' process, so names that lead out of the folder are ignored.
+    The names come from the tools' process, so names that lead out of the folder are ignored. A folder that is
+    too large begins empty; what is in it is copied once it is asked for by its own name.
     """
     inside = [one for one in wanted if not Path(one).is_absolute() and ".." not in Path(one).parts]
-    beside = [one for one in inside if (origin / one).exists() and not (files / one).exists()]
-    for one in beside:
-        _copy(origin / one, files / one)
-    return bool(beside)
+    copied = False
+    for name in sorted({name for one in inside for name in _matching(one, origin)}):
+        if not os.path.lexists(files / name):
+            _copy(origin / name, files / name, is_whole=_is_whole(origin / name))
+            copied = True
+    return copied
 
 
-def _copy(origin: Path, to: Path) -> None:
+_MOST_BYTES = 64 << 20
+"""Maximum size of a folder that is copied as a whole, and of all files that match a pattern."""
+_DATA = re.compile(r".*\.(csv|db|jsonl?|parquet|sqlite3?|tsv|xlsx|xml|ya?ml)", re.IGNORECASE)
+"""Names of data files."""
+_MOST_NAMED = 8
+
+
+def _matching(wanted: str, origin: Path) -> list[str]:
+    """Return the file or folder that is wanted, or the files that match a pattern, such as `*.json`."""
+    if os.path.exists(origin / wanted):
+        return [wanted]
+    found = [one for one in glob.glob(wanted, root_dir=origin) if (origin / one).is_file()]
+    return found if _is_small(origin / one for one in found) else []
+
+
+def _is_small(paths: Iterable[Path]) -> bool:
+    sizes = itertools.accumulate(4096 + path.lstat().st_size for path in paths)
+    return all(size <= _MOST_BYTES for size in sizes)
+
+
+def _left(origin: Path, files: Path) -> str:
+    """Return the names of data files that were not copied, and of folders that are too large to be."""
+    pairs = [(one, files / one.name) for one in sorted(origin.iterdir())]
+    names = [one.name for one, copy in pairs if _DATA.fullmatch(one.name) and not copy.exists()]
+    names += [one.name for one, copy in pairs if copy.is_dir() and not _is_whole(one)]
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a folder is copied with all that is in it: a package, or one that is not too large."""
+    return (folder / "__init__.py").is_file() or _is_small(folder.rglob("*"))
+
+
+def _copy(origin: Path, to: Path, *, is_whole: bool = True) -> None:
     to.parent.mkdir(parents=True, exist_ok=True)
-    if origin.is_dir():
+    if not origin.is_dir():
+        shutil.copy(origin, to)
+    elif is_whole:
         shutil.copytree(origin, to, ignore=shutil.ignore_patterns("__pycache__", ".*"))
     else:
-        shutil.copy(origin, to)
+        to.mkdir()

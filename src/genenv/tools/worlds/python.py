@@ -113,6 +113,7 @@ class PythonWorld(LoadedWorld):
         self._scratch = Scratch(self._folder)
         try:
             first = self._described()
+            self.checked(first)
         except BaseException:
             self.close()
             raise
@@ -123,12 +124,14 @@ class PythonWorld(LoadedWorld):
             reasons = "; ".join(f"{name}: {why}" for name, why in self.left_out.items())
             raise UsageError(f"nothing in {file} can be a tool ({reasons[:400]})")
         self.unseen = first["unseen"]
-        kept = ", ".join(first["kept_open"])[:200]
-        self.remarks: tuple[str, ...] = (
-            (f"Importing {file} leaves something open ({kept}), so that each program imports it anew: slow",)
-            if kept
-            else ()
-        )
+        kept, large = (", ".join(first[key])[:200] for key in ("kept_open", "too_large"))
+        told = {
+            f"Importing {file} leaves something open ({kept}), so that each program imports it anew: "
+            "slow": kept,
+            f"{large}: damaged, or with too many rows, and compared by the bytes, in which equal rows may "
+            "differ; make it smaller": large,
+        }
+        self.remarks = tuple(said for said, named in told.items() if named)
         """What a user should know about the file."""
         self.network, self.confined = self._scratch.permits
 

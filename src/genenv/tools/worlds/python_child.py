@@ -48,6 +48,7 @@ from genenv.tools.worlds import seeding
 from genenv.tools.worlds.base import MOST_CHARS, TOO_LONG, TOOK_TOO_LONG
 from genenv.tools.worlds.folder import SessionFolder, data_files
 from genenv.tools.worlds.importing import (
+    YIELDS,
     Loader,
     NotLoaded,
     SessionSettings,
@@ -56,6 +57,7 @@ from genenv.tools.worlds.importing import (
     instance_of,
     is_constant,
     kept_open,
+    no_tools,
     open_files,
     said_by,
     state_of_module,
@@ -123,6 +125,8 @@ def main(original: str, file: str, name: str, address: str, sessions: str, setti
     without_local_sockets()
     signal.signal(signal.SIGCHLD, partial(_remove_ended, prepared.sessions))
     gc.collect()
+    if chosen.seeded:
+        seeding.reseed("")  # knows the generators of libraries, which it does not find once they are frozen
     gc.freeze()
     ready.write("{}\n")
     ready.close()
@@ -256,6 +260,7 @@ def _answer_all(connection: socket.socket, prepared: _Prepared, folder: SessionF
         for _ in asked:
             say({"refused": str(error)})
         return
+    gc.freeze()  # what is made from now on is soon looked through, for generators
     tools.kept_open = kept_open(open_before)
     begun = folder.signature() if not tools.kept_open else None
     played = False
@@ -306,7 +311,7 @@ def _answer(tools: Tools, request: Mapping[str, Any]) -> dict[str, object]:
             case "describe":
                 tools.state()  # says what cannot be read
                 told = {"tools": tools.told(), "left_out": tools.left_out, "unseen": tools.unseen}
-                return {**told, "kept_open": tools.kept_open}
+                return {**told, "kept_open": tools.kept_open, "too_large": tools.too_large}
             case "call":
                 return tools.call(request["tool"], request["args"], request["call_s"])
             case "state":
@@ -351,6 +356,12 @@ def _content(value: object) -> bytes | None:
         return None
 
 
+def _is_same(one: object, other: object) -> bool:
+    """Whether a constant is what it was; other values than plain data are if they are the same object."""
+    content = _content(one)
+    return one is other or (content is not None and content == _content(other))
+
+
 def _dumped(value: Any) -> bytes:  # noqa: ANN401 - what marshal takes
     return marshal.dumps(value, 2)  # later versions depend on how often an object is referred to
 
@@ -389,6 +400,8 @@ class Tools:
         self._instance: object = None
         if made is not None:
             self._instance = instance_of(made, given)
+        self.too_large = folder.too_large()
+        """Databases that are compared by their bytes."""
         self._own: tuple[object, list[tuple[str, ModuleType]]] = None, []
         """The modules of the session's folder, and by what it is seen that there may be others."""
         self._known: dict[tuple[object, ...], tuple[bytes, Any]] = {}
@@ -431,17 +444,15 @@ class Tools:
         tools = decorated(self._module).values() if self._class is None else ()
         said = {one.name: one.description for one in tools}
         found: list[Described] = []
-        for name in self._functions:
+        for name, function in self._functions.items():
             try:
+                if inspect.isasyncgenfunction(inspect.unwrap(function)):
+                    raise NoTool(YIELDS)
                 found.append(described(self._bound(name), name, self._given, said.get(name, "")))
             except NoTool as error:
                 self.left_out[name] = str(error)
         if self._class is None:
-            file = Path(str(self._module.__file__)).name
-            for name, one in public_classes(self._module).items():
-                if not any(isinstance(value, one) for value in vars(self._module).values()):
-                    why = f"the functions of the file are the tools; for its methods name {file}:{name}"
-                    self.left_out.setdefault(name, why)
+            self.left_out = {**no_tools(self._module), **self.left_out}
         self._arguments.update((one.name, one.arguments) for one in found)
         return [{"name": one.name, "description": one.description, "parameters": one.schema} for one in found]
 
@@ -490,9 +501,10 @@ class Tools:
         if len(content) < _LARGE or depth >= seen.most_deep or not isinstance(value, dict | list):
             found = seen.json(value, depth)
         elif isinstance(value, dict):
+            held = cast("dict[object, object]", value)
             found = {
-                seen.key(key): self._plain((*path, key), one, _dumped(one), seen)
-                for key, one in cast("dict[object, object]", value).items()
+                name: self._plain((*path, key), one, _dumped(one), seen)
+                for name, (key, one) in zip(seen.names(held), held.items(), strict=True)
             }
         else:
             found = [
@@ -522,7 +534,7 @@ class Tools:
             for name, value in state_of_module(module, prefix):
                 key = name if name not in found else f"{module_name}.{name}"
                 if is_constant(name.rpartition(".")[2], value):
-                    if constants or key not in self._constants or self._constants[key] is not value:
+                    if constants or key not in self._constants or not _is_same(self._constants[key], value):
                         found[key] = value
                 elif not constants:
                     found[key] = value
@@ -568,9 +580,7 @@ class Tools:
         signal.setitimer(signal.ITIMER_REAL, limit_s)
         try:
             function: Any = self._functions[tool] if self._class is None else getattr(self._instance, tool)
-            answer = awaited(function(*placed, **named))
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            result = result_of(answer)
+            result = result_of(awaited(function(*placed, **named)))
             if len(json.dumps(result, ensure_ascii=False)) > MOST_CHARS:
                 return {"error": TOO_LONG}
         except NotJson as error:

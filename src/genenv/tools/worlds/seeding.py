@@ -3,12 +3,14 @@
 A tool that draws an id (`uuid.uuid4()`, `random.randint(1000, 9999)`, `secrets.token_hex(4)`) answers the
 same call with the same id in every session, so that a task can name what an earlier call has made. What a
 call draws depends on its tool, its arguments, and how often it was made before, and on no other call: the
-order of calls, and calls that fail, change nothing. Clocks are left alone.
+order of calls, and calls that fail, change nothing. So it is for generators that tools keep, such as
+`random.Random(42)` and `numpy.random.default_rng()`. Clocks are left alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import os
 import random
@@ -19,6 +21,8 @@ from typing import Any, cast
 
 _draw = random.Random(0)
 """What stands for the system's randomness."""
+_kept: dict[int, tuple[Any, str]] = {}
+"""Generators that are objects, by id, each with the state in which it was first seen."""
 
 
 def take_over() -> None:
@@ -42,8 +46,14 @@ def take_over() -> None:
 
 
 def reseed(text: str) -> None:
-    """Let what is drawn next depend on a text alone."""
-    number = int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(), "big")
+    """Let what is drawn next depend on a text alone, and of a generator that is an object on how it began."""
+    _keep()
+    for kind in _kinds():  # generators of bits first, as a RandomState has one of them
+        for one, began in [*_kept.values()]:
+            if isinstance(one, kind):
+                with contextlib.suppress(Exception):
+                    _seed(one, _number(f"{text} {began}"))
+    number = _number(text)
     _draw.seed(number)
     random.seed(number)
     if "numpy.random" in sys.modules:
@@ -53,8 +63,44 @@ def reseed(text: str) -> None:
 
 def position() -> tuple[object, ...]:
     """Return how far the generators are; it differs once something was drawn."""
-    own: Any = getattr(sys.modules.get("numpy.random"), "get_state", None)
-    return random.getstate()[1][-1], _draw.getstate()[1][-1], own()[2] if own is not None else 0
+    return tuple(_state(one)[-1:] for one, _ in _kept.values())
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(), "big")
+
+
+def _kinds() -> list[Any]:
+    """The classes of generators: those of Python, and of NumPy if it is loaded."""
+    own = sys.modules.get("numpy.random")
+    names = "BitGenerator", "RandomState"
+    return [random.Random, *(getattr(own, name) for name in names if hasattr(own, name))]
+
+
+def _keep() -> None:
+    """Keep the generators that were made since the last time."""
+    kinds = tuple(_kinds())
+    for one in gc.get_objects():
+        if issubclass(type(one), kinds) and id(one) not in _kept:
+            _kept[id(one)] = one, repr(_state(one))
+
+
+def _state(one: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a generator
+    """The state of a generator; its last part differs once something was drawn."""
+    with contextlib.suppress(Exception):  # a class of somebody's that begins none
+        if isinstance(one, random.Random):
+            return random.Random.getstate(one)[1]
+        return (repr(one.state if hasattr(one, "state") else one.get_state()),)
+    return ()
+
+
+def _seed(one: Any, number: int) -> None:  # noqa: ANN401 - a generator
+    if isinstance(one, random.Random):
+        random.Random.seed(one, number)
+    elif hasattr(one, "seed"):
+        one.seed(number % 2**32)
+    else:
+        one.state = type(one)(number).state
 
 
 class Calls:
