@@ -247,3 +247,44 @@ def test_the_day_of_a_rollout_does_not_count_in_any_file_though_it_is_the_same_i
         assert comparable(state, volatile) == {"notes/new": {"day": "Monday"}}
     others: Json = {"notes": {"at": 1}, "other/new": {"at": 1}}
     assert comparable(others, volatile) == others
+
+
+class Bank:
+    """Money is moved between two accounts, which no name of a parameter suggests; entries may be negative."""
+
+    def __init__(self) -> None:
+        texts: JsonObject = {name: {"type": "string"} for name in ("source", "target")}
+        properties: JsonObject = {**texts, "amount": {"type": "number"}}
+        parameters: JsonObject = {"type": "object", "properties": properties, "required": [*properties]}
+        self.tools = {"transfer": Tool(name="transfer", parameters=parameters)}
+
+    def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+        del watch
+        held = {"main": 900.0, "spare": 400.0, "trip": 80.0}
+        outcomes = [self._done(held, call.args) for call in calls]
+        state: Json = {
+            "accounts": {name: {"balance": balance} for name, balance in held.items()},
+            "entries": [{"amount": -39.5}, {"amount": -12.0}],
+            "notes": [{"text": f"note {number}", "pages": number} for number in range(4)],
+        }
+        return Played(outcomes=tuple(outcomes), state=state)
+
+    def _done(self, held: dict[str, float], args: Mapping[str, Json]) -> Outcome:
+        source, target, amount = str(args["source"]), str(args["target"]), args["amount"]
+        if not isinstance(amount, float | int) or amount <= 0:
+            return Outcome(result="", error="amounts must be positive")
+        for name in (target, source):
+            if name not in held:
+                return Outcome(result="", error=f"there is no account {name!r}")
+        if source == target or amount > held[source]:
+            return Outcome(result="", error="this is not possible")
+        held[source], held[target] = held[source] - amount, held[target] + amount
+        return Outcome(result="done", changed=True)
+
+    def close(self) -> None:
+        pass
+
+
+def test_two_arguments_that_no_name_suggests_are_found_together() -> None:
+    recipe = Explorer(Bank(), random.Random(0)).explore().recipes["transfer"]
+    assert [recipe.ways[name] for name in ("source", "target")] == ["accounts.#"] * 2

@@ -57,6 +57,7 @@ _MOST_KINDS, _LOOKED_AT = 48, 3
 _FEW = 6
 """Maximum number of distinct values of a category."""
 _CATEGORY = re.compile(r"[A-Za-z]+(?:[_-][a-z]+)*")
+_DATES = ("date", "date-time")
 _DATE = re.compile(r"\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2}")
 _HALF = 2
 """Success rates are rounded to halves before they are compared: a few tries are no more precise."""
@@ -136,6 +137,7 @@ class Probe:
         self._needed = [slot for slot, needed in self._slots.items() if needed]
         self._fitting, self._named = functools.cache(self._find_fitting), functools.cache(self._find_named)
         self._found: list[_Tried] = []
+        self._furthest: Mapping[str, str] = {}
         self._forms: set[str] = set()
         self._plays = 0
         self.is_late: Callable[[], bool] = lambda: False
@@ -154,7 +156,8 @@ class Probe:
         """Try the sources that the names of the parameters suggest, and new values."""
         choices = [[(slot, way) for way in self._ways(slot)] for slot in self._needed]
         for combination in itertools.islice(itertools.product(*choices), _MOST_COMBINATIONS):
-            self._try(dict(combination))
+            if self._try(dict(combination)):
+                self._furthest = dict(combination)
         if math.prod(map(len, choices)) > _MOST_COMBINATIONS:
             self._try({slot: self._suited(slot)[0] for slot in self._needed})
         first = {slot: self._ways(slot)[0] for slot in self._needed}
@@ -200,9 +203,13 @@ class Probe:
         """Try other sources for one parameter after the other; yield whether all of a parameter were tried.
 
         An answer unlike all before it shows that a call went further: the source is then kept while other
-        parameters are tried. If nothing succeeds, sources of two parameters at once are tried.
+        parameters are tried, beginning with the named sources that went furthest. Sources of two parameters at
+        once are tried too, the likeliest first of all.
         """
-        ways, further = {slot: self._ways(slot)[0] for slot in self._needed}, True
+        ways, further = {slot: self._ways(slot)[0] for slot in self._needed} | {**self._furthest}, True
+        for pair in self._pairs(ways, 2):
+            if not self._found:
+                self._try({**ways, **pair})
         while further:
             further = False
             for slot in self._needed:
@@ -215,13 +222,13 @@ class Probe:
                     yield False
                 further = further or len(self._found) > found
                 yield True
-        for pair in self._pairs(ways) if not self._found else ():
+        for pair in self._pairs(ways, _PAIRED) if not self._found else ():
             self._try({**ways, **pair})
             yield True
 
-    def _pairs(self, ways: Mapping[str, str]) -> list[dict[str, str]]:
+    def _pairs(self, ways: Mapping[str, str], most: int) -> list[dict[str, str]]:
         """Return sources of two parameters at once: some answers do not say which of them is wrong."""
-        options = {slot: self._others(slot, ways[slot])[:_PAIRED] for slot in self._needed}
+        options = {slot: self._others(slot, ways[slot])[:most] for slot in self._needed}
         pairs = [
             (number + place, {one: way, other: another})
             for one, other in itertools.combinations(self._needed, 2)
@@ -394,7 +401,8 @@ class Probe:
         """Return the kinds of values that a slot can take; none if its schema lists its values."""
         of, name = alone(self._tool, slot)
         found: dict[str, Sequence[Json]] = {}
-        made, is_date = {call.tool for call in self._before}, names_day(name)
+        made = {call.tool for call in self._before}
+        is_date = names_day(name) or of.resolved(of.properties[name]).get("format") in _DATES
         for kind, held in self._held.values.items() if not is_closed(of, name) else ():
             if source_of(kind) in made and not refers(slot):
                 continue  # what an earlier call has made is named by an id
@@ -470,7 +478,8 @@ class Probe:
     def _done(self, args: dict[str, Json], ways: Mapping[str, str]) -> Outcome:
         """Call the tool, and note how it went."""
         outcome = self._play(args).outcomes[-1]
-        self._forms.add(form_of(outcome, args))
+        if (form := form_of(outcome, args)).partition(":")[0] not in self._tool.properties:  # of a wrong type
+            self._forms.add(form)
         changed = outcome.changed and outcome.error is None
         good = changed or (not self._tool.writes and succeeded(outcome, writes=False, args=args))
         self._luck.note(Call(tool=self._tool.name, args=args), ways, good=good)
