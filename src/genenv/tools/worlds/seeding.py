@@ -90,8 +90,16 @@ def _state(one: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a generator
     with contextlib.suppress(Exception):  # a class of somebody's that begins none
         if isinstance(one, random.Random):
             return random.Random.getstate(one)[1]
-        return (repr(one.state if hasattr(one, "state") else one.get_state()),)
+        return (_plain(one.state if hasattr(one, "state") else one.get_state()),)
     return ()
+
+
+def _plain(state: Any) -> object:  # noqa: ANN401 - of a generator of NumPy
+    if isinstance(state, dict):
+        state = [*cast("dict[str, object]", state).values()]
+    if isinstance(state, list | tuple):
+        return tuple(map(_plain, cast("list[object]", state)))
+    return state.tobytes() if hasattr(state, "tobytes") else state
 
 
 def _seed(one: Any, number: int) -> None:  # noqa: ANN401 - a generator
