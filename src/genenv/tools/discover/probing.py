@@ -49,8 +49,9 @@ from genenv.tools.generate.fresh_values import is_closed, names_day, told_values
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
 from genenv.types import Json
 
-_TRIES, _MORE_TRIES = 3, 9
-"""Tries of one combination of argument sources: at first, and again if any of the first succeeded."""
+_TRIES, _MORE_TRIES, _MOST_TRIES = 3, 9, 27
+"""Tries of one combination of argument sources: at first, again if any of the first succeeded, and to
+compare two rates."""
 _MOST_COMBINATIONS = 24
 _MOST_KINDS, _LOOKED_AT = 48, 3
 """Maximum number of kinds that are tried for a parameter, and of their values that must fit its schema."""
@@ -63,6 +64,8 @@ _HALF = 2
 """Success rates are rounded to halves before they are compared: a few tries are no more precise."""
 _SURE = 0.5
 """Success rate from which on no other sources are tried."""
+_STARTS = 2
+"""Maximum number of combinations beside which the likeliest sources of two parameters are tried."""
 _PAIRED = 12
 """Maximum number of kinds of each of two parameters whose values are tried together."""
 IDLE = "it is said to write, and nothing that can be seen changed"
@@ -137,7 +140,7 @@ class Probe:
         self._needed = [slot for slot, needed in self._slots.items() if needed]
         self._fitting, self._named = functools.cache(self._find_fitting), functools.cache(self._find_named)
         self._found: list[_Tried] = []
-        self._furthest: Mapping[str, str] = {}
+        self._starts: list[dict[str, str]] = []
         self._forms: set[str] = set()
         self._plays = 0
         self.is_late: Callable[[], bool] = lambda: False
@@ -157,7 +160,7 @@ class Probe:
         choices = [[(slot, way) for way in self._ways(slot)] for slot in self._needed]
         for combination in itertools.islice(itertools.product(*choices), _MOST_COMBINATIONS):
             if self._try(dict(combination)):
-                self._furthest = dict(combination)
+                self._starts.append(dict(combination))
         if math.prod(map(len, choices)) > _MOST_COMBINATIONS:
             self._try({slot: self._suited(slot)[0] for slot in self._needed})
         first = {slot: self._ways(slot)[0] for slot in self._needed}
@@ -180,8 +183,6 @@ class Probe:
             is_late = patience.clock() - start > patience.seconds / 2
             if is_late or spent > patience.calls // 2 or (self.is_sure and is_whole):
                 break
-        if not self._found and self._plays - plays <= patience.calls // 2:  # of numbers few may do
-            self._try({slot: self._ways(slot)[0] for slot in self._needed}, tries=_MORE_TRIES)
         self._without_chance()
         patience.calls -= self._plays - plays
         patience.seconds -= patience.clock() - start
@@ -191,11 +192,13 @@ class Probe:
         best = max(self._found, key=self._rank, default=None)
         if best is None or not best.writes:
             return
-        for slot in [slot for slot, way in best.ways.items() if way not in self._ways(slot)]:
+        strange = [slot for slot, way in best.ways.items() if way not in self._ways(slot)]
+        rate = min(best.rate, self._tried(best.ways, _MOST_TRIES).rate) if strange else best.rate
+        for slot in strange:
             if self.is_late():
                 return
-            tried = self._tried({**best.ways, slot: FRESH}, _MORE_TRIES)
-            if tried.rate >= best.rate / _HALF and tried.writes:
+            tried = self._tried({**best.ways, slot: FRESH}, _MOST_TRIES)
+            if tried.rate >= rate / _HALF and tried.writes:
                 best = tried
                 self._found = [best]
 
@@ -203,13 +206,13 @@ class Probe:
         """Try other sources for one parameter after the other; yield whether all of a parameter were tried.
 
         An answer unlike all before it shows that a call went further: the source is then kept while other
-        parameters are tried, beginning with the named sources that went furthest. Sources of two parameters at
-        once are tried too, the likeliest first of all.
+        parameters are tried. Sources of two parameters at once are tried too: the likeliest first of all.
         """
-        ways, further = {slot: self._ways(slot)[0] for slot in self._needed} | {**self._furthest}, True
-        for pair in self._pairs(ways, 2):
-            if not self._found:
-                self._try({**ways, **pair})
+        ways, further = {slot: self._ways(slot)[0] for slot in self._needed}, True
+        for start in [ways, *(one for one in self._starts if one != ways)][:_STARTS]:
+            for pair in [{}, *self._pairs(start, 2)]:
+                if not self._found:
+                    self._try({**start, **pair}, tries=_TRIES if pair else _MORE_TRIES)  # few numbers may do
         while further:
             further = False
             for slot in self._needed:
