@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from genenv.tools.discover.recipes import parsed_result
 from genenv.tools.discover.state_values import leaves, single_paths
 from genenv.tools.worlds.base import Outcome
 from genenv.types import Json
+
+_REFUSAL = re.compile(
+    r"\b(?:can ?not|\w+n['’]t|failed|invalid|must|no|not|nothing|unable|unknown)\b", re.IGNORECASE
+)
+"""Words of an answer in prose that says why nothing was done."""
+
+
+def is_one_refusal(outcomes: Iterable[Outcome], forms: Collection[str]) -> bool:
+    """Return whether answers are texts of one form that says why nothing was done."""
+    prose = all(isinstance(outcome.result, str) for outcome in outcomes)
+    return prose and len(forms) == 1 and any(map(_REFUSAL.search, forms))
 
 
 def shown_by(outcomes: Iterable[Outcome]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -18,7 +18,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from genenv.tools.discover.answers import form_of, shown_by
+from genenv.tools.discover.answers import form_of, is_one_refusal, shown_by
 from genenv.tools.discover.descriptions import says_id
 from genenv.tools.discover.recipes import (
     FRESH,
@@ -50,34 +50,25 @@ from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
 from genenv.types import Json
 
 _TRIES, _MORE_TRIES, _MOST_TRIES = 3, 9, 27
-"""Tries of one combination of argument sources: at first, again if any of the first succeeded, and to
-compare two rates."""
+"""Tries of one combination of sources: at first, if any of these succeeded, and to compare two rates."""
 _MOST_COMBINATIONS = 24
 _MOST_KINDS, _LOOKED_AT = 48, 3
 """Maximum number of kinds that are tried for a parameter, and of their values that must fit its schema."""
 _FEW = 6
 """Maximum number of distinct values of a category."""
 _CATEGORY = re.compile(r"[A-Za-z]+(?:[_-][a-z]+)*")
-_DATES = ("date", "date-time")
 _DATE = re.compile(r"\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2}")
 _HALF = 2
 """Success rates are rounded to halves before they are compared: a few tries are no more precise."""
 _SURE = 0.5
 """Success rate from which on no other sources are tried."""
-_STARTS = 2
-"""Maximum number of combinations beside which the likeliest sources of two parameters are tried."""
-_PAIRED = 12
-"""Maximum number of kinds of each of two parameters whose values are tried together."""
+_STARTS, _PAIRED = 2, 12
+"""Maximum number of combinations beside which the likeliest sources of two parameters are tried, and of kinds
+of each of two parameters whose values are tried together."""
 IDLE = "it is said to write, and nothing that can be seen changed"
 """Failure message of a tool that is declared to write, but whose calls change nothing visible."""
 NOTHING = "it answers {}, and nothing that can be seen changed"
 """Failure message of a tool whose answers say nothing."""
-
-
-_REFUSAL = re.compile(
-    r"\b(?:can ?not|\w+n['’]t|failed|invalid|must|no|not|nothing|unable|unknown)\b", re.IGNORECASE
-)
-"""Words of an answer in prose that says why nothing was done."""
 
 
 @dataclass(slots=True)
@@ -189,8 +180,7 @@ class Probe:
 
     def _without_chance(self) -> None:
         """Try made-up values where calls succeeded with values that no name suggests, maybe by chance."""
-        best = max(self._found, key=self._rank, default=None)
-        if best is None or not best.writes:
+        if (best := max(self._found, key=self._rank, default=None)) is None or not best.writes:
             return
         strange = [slot for slot, way in best.ways.items() if way not in self._ways(slot)]
         rate = min(best.rate, self._tried(best.ways, _MOST_TRIES).rate) if strange else best.rate
@@ -209,10 +199,10 @@ class Probe:
         parameters are tried. Sources of two parameters at once are tried too: the likeliest first of all.
         """
         ways, further = {slot: self._ways(slot)[0] for slot in self._needed}, True
-        for start in [ways, *(one for one in self._starts if one != ways)][:_STARTS]:
-            for pair in [{}, *self._pairs(start, 2)]:
-                if not self._found:
-                    self._try({**start, **pair}, tries=_TRIES if pair else _MORE_TRIES)  # few numbers may do
+        starts = [ways, *(one for one in self._starts if one != ways)][:_STARTS]
+        for start, pair in [(one, pair) for one in starts for pair in [{}, *self._pairs(one, 2)]]:
+            if not self._found:
+                self._try({**start, **pair}, tries=_TRIES if pair else _MORE_TRIES)  # few numbers may do
         while further:
             further = False
             for slot in self._needed:
@@ -332,11 +322,10 @@ class Probe:
         tried = max(writing or self._found, key=self._rank, default=None)
         if tried is None:
             return None
-        known = (
+        if tried.constant and not any(
             way in self._named(slot) or (way == FRESH and told_values(*alone(self._tool, slot)))
             for slot, way in tried.ways.items()
-        )
-        if tried.constant and not any(known):
+        ):
             self.said = f"whatever it is given, it answers {tried.good[0].text[:60]}"
             return None
         if free := [slot for slot, way in tried.ways.items() if way == FRESH and is_free(self._tool, slot)]:
@@ -405,7 +394,7 @@ class Probe:
         of, name = alone(self._tool, slot)
         found: dict[str, Sequence[Json]] = {}
         made = {call.tool for call in self._before}
-        is_date = names_day(name) or of.resolved(of.properties[name]).get("format") in _DATES
+        is_date = names_day(name) or of.resolved(of.properties[name]).get("format") in ("date", "date-time")
         for kind, held in self._held.values.items() if not is_closed(of, name) else ():
             if source_of(kind) in made and not refers(slot):
                 continue  # what an earlier call has made is named by an id
@@ -466,8 +455,7 @@ class Probe:
         )
         differ = len({repr(args) for args, _ in good}) > 1
         forms = {form_of(outcome, args) for args, outcome in good}
-        prose = all(isinstance(outcome.result, str) for _, outcome in good)
-        refused = prose and len(forms) == 1 and any(map(_REFUSAL.search, forms))
+        refused = is_one_refusal([outcome for _, outcome in good], forms)
         return _Tried(
             ways=ways,
             rate=max(sum(together) / max(1, tries - avoided), sum(bound) / max(1, len(bound))),
