@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +13,8 @@ from genenv.config.run import parse_config
 from genenv.curriculum.seed_choice import Controller
 from genenv.curriculum.task_choice import Predicted
 from genenv.environments.wrappers import ShiftingEnvironment
+from genenv.runs.store.records import RoundRecord
+from genenv.runs.store.store import PoolStore
 from genenv.training.opening import open_environment
 from genenv.training.task_pool import TaskPool
 from genenv.types import Group, JsonObject
@@ -85,3 +87,42 @@ def test_a_world_to_come_may_have_tasks_that_the_present_one_does_not_know(tmp_p
     pool = TaskPool(config, open_environment(config))
     assert pool.gate.held_out.nearest("b 3 bbb")[0] < 1.0 or len(pool.gate.held_out)
     pool.enter(2)
+
+
+CHOOSERS = """
+class First:
+    key = "first"
+
+    def __init__(self, config):
+        self.n = 0
+
+    def choose(self, seeds, n, rng):
+        return seeds[:n]
+
+    def observe(self, groups):
+        self.n += 1
+
+    def state_dict(self):
+        return {self.key: self.n}
+
+    def load_state_dict(self, state):
+        self.n = state[self.key]
+
+
+class Second(First):
+    key = "second"
+"""
+
+
+def test_a_branch_with_another_chooser_of_ones_own_starts_it_without_state(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(CHOOSERS)
+    first, again, second = (
+        pool_of(curriculum={"seed_choice": f"{file}:{name}"}) for name in ("First", "First", "Second")
+    )
+    first.observe(1, [], new=())
+    with PoolStore.open(tmp_path / "pool.db", create=True) as store:
+        store.commit_round(RoundRecord(number=1, metrics={}, state=first.state()))
+        again.recall(store, 1)
+        second.recall(store, 1)
+    assert [cast(Any, pool.chooser).n for pool in (first, again, second)] == [1, 1, 0]

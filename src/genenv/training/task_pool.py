@@ -5,13 +5,21 @@ from __future__ import annotations
 import random
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from statistics import fmean
 from typing import Protocol
 
 from genenv.config.run import RunConfig
 from genenv.curriculum.predictors import History, Probe, TextModel
 from genenv.curriculum.replay import Replay
-from genenv.curriculum.seed_choice import Controller, SeedChooser, checked_choice, choose_seeds, own_chooser
+from genenv.curriculum.seed_choice import (
+    Controller,
+    SeedChooser,
+    checked_choice,
+    checked_state,
+    choose_seeds,
+    own_chooser,
+)
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.simulator_rewards import in_round
 from genenv.curriculum.stats import SkillStats
@@ -125,7 +133,10 @@ class TaskPool:
 
     def state(self) -> JsonObject:
         """Return the state that `recall` needs besides the tasks, as JSON."""
-        steered = {} if self.chooser is None else {self._chooser_key: self.chooser.state_dict()}
+        steered = dict[str, JsonObject]()
+        if self.chooser is not None:
+            name = self.config.curriculum.seed_choice
+            steered = {self._chooser_key: checked_state(self.chooser.state_dict(), name)}
         learned = {name: predictor.state_dict() for name, predictor in self.predictors.items()}
         known = learned if self.own_stats else next(iter(learned.values()), None)
         predicted = {self._predictor_key: known} if known else {}
@@ -203,8 +214,9 @@ class TaskPool:
 
     @property
     def _chooser_key(self) -> str:
-        """Key of the chooser's state."""
-        return "controller" if isinstance(self.chooser, Controller) else "seed_choice"
+        """Key of the chooser's state. A branch with another chooser starts it without state."""
+        name = self.config.curriculum.seed_choice
+        return f"seed_choice {PurePath(name).name}" if is_own(name) else name
 
     def _controller(self) -> Controller:
         """Return a controller that ranks seeds by their demonstrations: number of steps, then text length."""
