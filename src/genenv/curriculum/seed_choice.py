@@ -52,6 +52,12 @@ class SeedChooser(Protocol):
         ...
 
 
+def pass_sizes(wanted: int, available: int) -> list[int]:
+    """Return how many different seeds to choose in each pass, where more are wanted than there are."""
+    n = -(-wanted // available)
+    return [wanted // n + (number < wanted % n) for number in range(n)]
+
+
 _LATTICE = 100
 
 

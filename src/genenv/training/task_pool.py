@@ -19,6 +19,7 @@ from genenv.curriculum.seed_choice import (
     checked_state,
     choose_seeds,
     own_chooser,
+    pass_sizes,
 )
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.simulator_rewards import in_round
@@ -274,8 +275,7 @@ class TaskPool:
 
         Where candidates need more contexts than there are seeds, seeds are chosen in several passes.
         """
-        passes = -(-wanted // len(self.seeds))
-        sizes = (wanted // passes + (number < wanted % passes) for number in range(passes))
+        sizes = pass_sizes(wanted, len(self.seeds))
         return [seed for size in sizes for seed in self._different_seeds(agent, size, rng, curriculum)]
 
     def _different_seeds(
