@@ -89,6 +89,19 @@ def test_a_world_to_come_may_have_tasks_that_the_present_one_does_not_know(tmp_p
     pool.enter(2)
 
 
+def test_rounds_of_a_branch_count_since_which_its_tasks_are_written_as_they_are_now(tmp_path: Path) -> None:
+    """A run of fixed tasks, its branch by parameters with more of them, and a branch of that one."""
+    ways: list[JsonObject] = [{"per_seed": 4}, {"per_seed": 8, "writes": "parameters"}, {"per_seed": 4}]
+    pools = [pool_of(simulator={"source": "variation", **way}) for way in ways]
+    with PoolStore.open(tmp_path / "pool.db", create=True) as store:
+        for number, pool in enumerate([pools[0], pools[0], pools[1], pools[2]]):
+            store.commit_round(RoundRecord(number=number, metrics={}, state=pool.state()))
+        since = [pool.written_alike_since(store, "per_seed", "writes") for pool in pools]
+        assert since == [3, 4, 3]
+        assert pool_of().written_alike_since(store, "writes") == 3
+    assert "written" not in pool_of().state()
+
+
 CHOOSERS = """
 class First:
     key = "first"

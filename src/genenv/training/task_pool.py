@@ -32,7 +32,10 @@ from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator
 from genenv.settings import is_own
 from genenv.simulator.policy import make_contexts
-from genenv.types import Context, Group, JsonObject, Profile, Proposal, Seed, Task, accepted, leading
+from genenv.types import Context, Group, Json, JsonObject, Profile, Proposal, Seed, Task, accepted, leading
+
+_USUALLY_WRITTEN: JsonObject = {"per_seed": 0, "writes": "spec"}
+"""The defaults of `simulator.per_seed` and `simulator.writes`."""
 
 
 class Tasks(Protocol):
@@ -142,10 +145,31 @@ class TaskPool:
         known = learned if self.own_stats else next(iter(learned.values()), None)
         predicted = {self._predictor_key: known} if known else {}
         own = {name: stats.state_dict() for name, stats in self.own_stats.items()}
+        written = {key: value for key, value in self._writing.items() if value != _USUALLY_WRITTEN[key]}
         return {
             **{"stats": self.stats.state_dict(), "replay": self.replay.state_dict(), **steered, **predicted},
             **({"agents": own} if own else {}),
+            **({"written": written} if written else {}),
         }
+
+    @property
+    def _writing(self) -> dict[str, Json]:
+        """How tasks are written: the settings that a branch may have changed (`written_alike_since`)."""
+        return {key: getattr(self.config.simulator, key) for key in _USUALLY_WRITTEN}
+
+    def written_alike_since(self, store: PoolStore, *keys: str) -> int:
+        """Return the first round since which these settings of the simulator are as they are now.
+
+        Args:
+            store: the store of the run. A branch has rounds of the run that it came from.
+            keys: `per_seed` or `writes`, or both.
+        """
+        now, since = {key: self._writing[key] for key in keys}, 1
+        for number in store.rounds():
+            then = {**_USUALLY_WRITTEN, **_part({"written": {}, **store.state(number)}, "written")}
+            if any(then[key] != value for key, value in now.items()):
+                since = number + 1
+        return since
 
     def observe(
         self,
