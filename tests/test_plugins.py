@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from genenv.plugins import load, parts
+from genenv.errors import EnvironmentCodeError
+from genenv.plugins import load, own_part, parts
 from test_layers import CORE, HEAVY, LAYERS
 from trained import trained_run
 
@@ -299,3 +300,32 @@ def test_every_part_that_comes_with_genenv_is_where_it_is_said_to_be(group: str)
 
 def test_the_core_is_a_beginning_of_the_layers() -> None:
     assert LAYERS[: len(CORE)] == CORE
+
+
+GUIDE = """
+class Guide:
+    __slots__ = ("config",)
+
+    def __init__(self, config):
+        self.config = config["start"]
+
+    def choose(self, n):
+        return {}[n]
+
+    @staticmethod
+    def observe(n):
+        return n + self_is_not_here
+"""
+
+
+def test_a_method_of_a_class_of_ones_own_that_fails_is_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "guide.py"
+    file.write_text(GUIDE, encoding="utf-8")
+    found: Any = own_part("a.setting", f"{file}:Guide", takes=("config",), methods=("choose", "observe"))
+    where = rf"a\.setting is '{file}:Guide', which raised KeyError: "
+    with pytest.raises(EnvironmentCodeError, match=where + r"'start' \(guide\.py, line 6\)"):
+        found({})
+    guide = found({"start": 1})
+    assert (guide.config, type(guide).__name__) == (1, "Guide")
+    with pytest.raises(EnvironmentCodeError, match=where + r"3 \(guide\.py, line 9\)"):
+        guide.choose(3)

@@ -21,7 +21,7 @@ from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CodeType, ModuleType, new_class
 from typing import Literal
 
 from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line, line_of
@@ -80,7 +80,8 @@ def own_part(
         methods: attributes that a class must have.
 
     Returns:
-        The class or function. The function raises an EnvironmentCodeError where it fails.
+        The class or function. Where the function, or one of these methods, fails, it raises an
+        EnvironmentCodeError; with `takes` None it is returned as it is.
 
     Raises:
         UsageError: it cannot be found or cannot be called with these arguments. The message says what is
@@ -124,7 +125,11 @@ def own_part(
         ) from error
     except ValueError:  # written in C, without a signature to check
         pass
-    return _guarded(setting, where, found) if inspect.isfunction(found) else found
+    if not inspect.isclass(found):
+        return _guarded(setting, where, found)
+    own = {name: inspect.getattr_static(found, name, None) for name in ("__init__", *methods)}
+    guarded = {name: _guarded(setting, where, one) for name, one in own.items() if inspect.isfunction(one)}
+    return new_class(found.__name__, (found,), exec_body=lambda members: members.update(guarded))
 
 
 def own_file(where: str) -> Path | None:

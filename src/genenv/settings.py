@@ -57,18 +57,24 @@ def why_it_may_change(field: FieldInfo) -> str | None:
     return cast(str | None, _extra(field).get("resume"))
 
 
-def only_with(**values: Sequence[JsonValue] | str) -> dict[str, JsonValue]:
-    """Return the JSON-schema extra of a setting that has an effect only with values of others in its section.
+Needed = Mapping[str, Sequence[JsonValue] | str]
+"""By the name of a setting of the same section, or the dotted key of any other, the values that it must have,
+or `"> 1"` for a lower bound."""
+
+
+def only_with(*instead: Needed, **values: Sequence[JsonValue] | str) -> dict[str, JsonValue]:
+    """Return the JSON-schema extra of a setting that has an effect only with values of others.
 
     Args:
-        values: by the name of another setting the values that it must have, or `"> 1"` for a lower bound.
+        instead: other values that suffice as well.
+        values: the values, as in `Needed`. A sentence about the setting names the first that is another.
     """
-    return {"only_with": {name: one if isinstance(one, str) else list(one) for name, one in values.items()}}
+    return {"only_with": [dict(cast("Mapping[str, JsonValue]", one)) for one in (values, *instead)]}
 
 
-def needed_values(field: FieldInfo) -> Mapping[str, list[JsonValue] | str]:
+def needed_values(field: FieldInfo) -> Sequence[Needed]:
     """Return what `only_with` was given for a setting; empty if it always has an effect."""
-    return cast("dict[str, list[JsonValue] | str]", _extra(field).get("only_with", {}))
+    return cast(Sequence[Needed], _extra(field).get("only_with", ()))
 
 
 def _without_credentials(address: str) -> str:

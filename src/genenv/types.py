@@ -30,7 +30,7 @@ class RejectReason(StrEnum):
     UNFINISHED = "unfinished"
     """The generation reached the token limit before the spec ended."""
     SYNTAX = "syntax"
-    """The text is not JSON."""
+    """The text is not JSON, or too long."""
     SCHEMA = "schema"
     """The text is JSON, but it is not a spec of the environment."""
     INCONSISTENT = "inconsistent"

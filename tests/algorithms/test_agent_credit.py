@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from genenv.agent.policy import AgentConfig
 from genenv.algorithms.advantages import ALGORITHMS, agent_credit
+from genenv.algorithms.reward_weighting import simulator_credit
+from genenv.algorithms.settings import SimulatorLearningConfig
 from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.types import Group
@@ -75,3 +78,49 @@ def test_an_algorithm_that_there_is_not_is_refused_by_name() -> None:
         r"or module",
     ):
         load_config(None, ["agent.algorithm=dpo"])
+
+
+OWN = """
+from dataclasses import replace
+
+from genenv.algorithms.advantages import grpo_credit
+from genenv.algorithms.datum import Objective, UpdateBatch
+
+def nothing(groups, solutions, config, *, temperature):
+    return None
+
+def flat(groups, solutions, config, *, temperature):
+    batch = grpo_credit(groups, solutions, config, temperature=temperature)
+    return replace(batch, units=batch.data)
+
+def short(groups, solutions, config, *, temperature):
+    batch = grpo_credit(groups, solutions, config, temperature=temperature)
+    return replace(batch, units=[[replace(one, weights=())] for one in batch.data])
+
+def unknown(groups, solutions, config, *, temperature):
+    batch = grpo_credit(groups, solutions, config, temperature=temperature)
+    return replace(batch, coefficients={"nll": 1.0})
+
+def writes(samples, schemas, config, *, temperature, scored=()):
+    return []
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "gave"),
+    [
+        ("nothing", "a NoneType"),
+        ("flat", "units that are no lists of Datum"),
+        ("short", "a Datum with another number of weights, advantages or old_logprobs than of tokens"),
+        ("unknown", "a Datum with the loss 'ppo', for which `coefficients` has no number"),
+    ],
+)
+def test_what_an_algorithm_of_ones_own_gives_is_an_update_batch_or_one_sentence(
+    groups, name: str, gave: str, tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text(OWN, encoding="utf-8")
+    with pytest.raises(UsageError, match=rf"agent.algorithm is '.*:{name}', which gave {gave}; it returns"):
+        lesson(groups, f"{tmp_path / 'own.py'}:{name}", {})
+    config = SimulatorLearningConfig(algorithm=f"{tmp_path / 'own.py'}:writes")
+    with pytest.raises(UsageError, match=r"simulator.algorithm is '.*:writes', which gave a list; it"):
+        simulator_credit(config)((), {}, config, temperature=1.0)

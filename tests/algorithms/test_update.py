@@ -15,7 +15,7 @@ from genenv.agent.policy import AgentConfig
 from genenv.algorithms.datum import Datum, Objective, UpdateBatch
 from genenv.algorithms.update import Done, evenly, learn
 from genenv.backends.local.packing import Bundle, Packed
-from genenv.errors import UpdateSkipped
+from genenv.errors import UpdateSkipped, UsageError
 from genenv.progress import Silent, staged
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Group
@@ -311,3 +311,21 @@ def test_metrics_are_means_over_tokens_whatever_the_loss_is_divided_by(
     for measure in ("agent/kl", "agent/entropy", "agent/clip_rate"):
         assert found["constant"][measure] == pytest.approx(found["token"][measure], rel=1e-3, abs=1e-6)
     assert found["token"]["agent/entropy"] > 1
+
+
+class Judge(Recorder):
+    """A trainer with a value function."""
+
+    async def advantages(self, data: Sequence[Datum]) -> list[tuple[float, ...]]:
+        return [(1.0,) * len(datum.completion_ids) for datum in data]
+
+
+def test_a_step_of_some_of_a_rollouts_tokens_counts_so_much_of_the_rollout():
+    """Dr. GRPO: all steps together are divided by 100 tokens for each of the two rollouts."""
+    units = [[imitated((i,), (7,) * 8, loss="ppo", old_logprobs=(-1.0,) * 8)] for i in range(2)]
+    trainer = Judge()
+    taken(lesson(units, steps=4, coefficients={"ppo": 1.0}, loss_tokens=100.0), trainer)
+    sums = [math.fsum(w for datum in step for w in datum.weights) for step in trainer.data]
+    assert sums == pytest.approx([16 / 200] * 4)
+    with pytest.raises(UsageError, match="left out advantages, which only the value function"):
+        taken(lesson(units), Recorder())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -126,6 +127,12 @@ def test_demonstrations_that_all_fit_are_shown_without_a_word(players, toy, capl
     assert (len(checked), len(solved)) == (1, 2)
     assert [len(step) for step in players.warmup._written(seeds_of(1, 2))] == [1] * 8
     assert "do not fit" not in caplog.text
+
+
+def test_a_step_of_the_simulators_warm_up_has_its_batch_also_where_there_are_few_seeds(tiny, toy):
+    written = players_with(tiny, toy, batch=8).warmup._written(seeds_of(1, 2, 3))
+    assert [len(step) for step in written] == [8] * 8
+    assert all(sorted(Counter(d.prompt_ids for d in step).values()) == [2, 3, 3] for step in written)
 
 
 def test_what_samples_sees_what_was_taught(players, toy, monkeypatch):

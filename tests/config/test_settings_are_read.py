@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from functools import cache
 from pathlib import Path
 
@@ -10,7 +11,10 @@ import pytest
 
 from genenv.config.idle import idle_settings
 from genenv.config.run import all_settings, load_config
+from genenv.config.tables import bundled_configs
+from genenv.config.variants import VARIANTS
 from genenv.environments import environment_names
+from genenv.errors import UsageError
 from genenv.evaluation.config import evaluation_settings, sections
 
 SRC = Path(__file__).parents[2] / "src" / "genenv"
@@ -156,7 +160,128 @@ def test_only_reading_counts() -> None:
             ["agents.a.algorithm=sft", "agents.b.train=false", "agents.a.clip_low=0.1"],
             ['agents.a.clip_low = 0.1 has no effect, as agents.a.algorithm is "sft"'],
         ),
+        (
+            ["simulator.source=variation", "simulator.explore=0.5", "simulator.warmup.steps=10"],
+            [
+                'simulator.explore = 0.5 has no effect, as simulator.source is "variation"',
+                'simulator.warmup.steps = 10 has no effect, as simulator.source is "variation"',
+            ],
+        ),
+        (
+            ["simulator.source=plr", "simulator.writes=parameters", "simulator.algorithm=grpo"],
+            ['simulator.algorithm = "grpo" has no effect, as simulator.source is "plr"'],
+        ),
+        (
+            ["simulator.train=false", "simulator.accumulate=true"],
+            ["simulator.accumulate = true has no effect, as simulator.train is false"],
+        ),
+        (["simulator.source=table", "simulator.writes=parameters", "simulator.accumulate=true"], []),
+        (
+            [
+                "simulator.source=table",
+                "simulator.writes=parameters",
+                "simulator.kl_cap=0.2",
+                "simulator.weight_decay=0.1",
+                "simulator.max_grad_norm=0.5",
+            ],
+            [
+                'simulator.kl_cap = 0.2 has no effect, as simulator.source is "table"',
+                'simulator.weight_decay = 0.1 has no effect, as simulator.source is "table"',
+                'simulator.max_grad_norm = 0.5 has no effect, as simulator.source is "table"',
+            ],
+        ),
+        (
+            ["simulator.source=none", "simulator.per_seed=5"],
+            ['simulator.per_seed = 5 has no effect, as simulator.source is "none"'],
+        ),
+        (
+            ["simulator.file_tasks=5", "simulator.address=http://a/b#c"],
+            [
+                'simulator.file_tasks = 5 has no effect, as simulator.source is "model"',
+                'simulator.address = "http://a/b#c" has no effect, as simulator.source is "model"',
+            ],
+        ),
+        (
+            [
+                "simulator.source=sfl",
+                "simulator.writes=parameters",
+                "simulator.search.smoothing=0.5",
+                "simulator.search.elite_share=0.5",
+            ],
+            ['simulator.search.smoothing = 0.5 has no effect, as simulator.source is "sfl"'],
+        ),
+        (
+            ["simulator.algorithm=grpo", "curriculum.rwr_lambda=5", "curriculum.rwr_within=context"],
+            [
+                'curriculum.rwr_lambda = 5.0 has no effect, as simulator.algorithm is "grpo"',
+                'curriculum.rwr_within = "context" has no effect, as simulator.algorithm is "grpo"',
+            ],
+        ),
+        (
+            ["agent.guidance_coefficient=5"],
+            ['agent.guidance_coefficient = 5.0 has no effect, as agent.guidance is "none"'],
+        ),
+        (["agent.guidance_coefficient=5", "agent.replayed=4"], []),
+        (
+            ["agent.algorithm=sft", "agent.guidance=all", "agent.guidance_coefficient=5"],
+            ['agent.guidance_coefficient = 5.0 has no effect, as agent.algorithm is "sft"'],
+        ),
+        (
+            ["curriculum.env_reward=learnability", "curriculum.beta=7", "curriculum.signal_attempts=4"],
+            [
+                'curriculum.beta = 7.0 has no effect, as curriculum.env_reward is "learnability"',
+                'curriculum.signal_attempts = 4 has no effect, as curriculum.env_reward is "learnability"',
+            ],
+        ),
+        (["curriculum.env_reward=mine:reward", "curriculum.beta=7", "curriculum.signal_attempts=4"], []),
+        (
+            [
+                "curriculum.env_reward=learnability",
+                "curriculum.beta=7",
+                "curriculum.candidates=4",
+                "curriculum.candidate_reward=alpha",
+            ],
+            [],
+        ),
+        (
+            [
+                "curriculum.env_reward=learnability",
+                "curriculum.beta=7",
+                "curriculum.seed_choice=expected_reward",
+                "curriculum.seed_temperature=3",
+            ],
+            [],
+        ),
+        (
+            ["curriculum.seed_temperature=3", "curriculum.progress_rounds=9"],
+            [
+                'curriculum.seed_temperature = 3.0 has no effect, as curriculum.seed_choice is "uniform"',
+                'curriculum.progress_rounds = 9 has no effect, as curriculum.env_reward is "alpha"',
+            ],
+        ),
+        (
+            ["curriculum.review_share=0", "curriculum.mastered_success=0.5"],
+            ["curriculum.mastered_success = 0.5 has no effect, as curriculum.review_share is 0.0"],
+        ),
+        (["variant=variation", "simulator.explore=0.5"], []),
+        (
+            ["variant=rl+simulator.explore=0.5", "simulator.source=variation"],
+            ['simulator.explore = 0.5 has no effect, as simulator.source is "variation"'],
+        ),
+        (["preset=paper", "agent.algorithm=rft"], []),
     ],
 )
 def test_a_setting_without_effect_is_named(overrides: list[str], sentences: list[str]) -> None:
     assert list(idle_settings(load_config(overrides=overrides))) == sentences
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("variant", ["", *VARIANTS])
+def test_no_configuration_that_comes_along_sets_what_has_no_effect(variant: str) -> None:
+    for path in bundled_configs().values():
+        for preset in ("paper", "robust"):
+            with contextlib.suppress(UsageError):  # not every variant is for every file
+                config = load_config(
+                    path, [f"preset={preset}", "simulator.file=specs.jsonl"], variant=variant
+                )
+                assert not [one for one in idle_settings(config) if not one.startswith("simulator.file ")]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from genenv.agent.policy import AgentConfig, check_agents
 from genenv.config.run import as_tables, load_config, parse_config
 from genenv.config.tables import apply_override, flat, merged
 from genenv.config.variants import VARIANTS, with_variant
@@ -56,6 +57,19 @@ def test_a_simulator_that_aims_is_not_begun_without_anything_to_compare(tmp_path
     words = ("train", QUICKSTART, "--variant", "aim", *small, "--out", tmp_path / "run")
     assert "set variations to 4, say, and simulator.contexts to a quarter" in refused(*words)
     assert not (tmp_path / "run").exists()
+
+
+def test_an_agent_that_imitates_is_not_begun_without_anything_to_imitate(tmp_path: Path) -> None:
+    small = ("--set", "policy.backend=scripted")
+    for agent, others in (("agent", ()), ("agents.a", ("--set", "agents.b.train=false"))):
+        words = ("train", "household", *small, *others, "--set", f"{agent}.algorithm=sft")
+        sentence = refused(*words, "--out", tmp_path / "run")
+        assert (
+            f"{agent}.algorithm is 'sft', which trains on demonstrations alone, but {agent}.guid" in sentence
+        )
+        assert not (tmp_path / "run").exists()
+    check_agents({"agent": AgentConfig(algorithm="sft", guidance="all")})
+    check_agents({"agent": AgentConfig(algorithm="sft", replayed=4)})
 
 
 def test_variants_are_joined_and_an_override_lies_on_top() -> None:

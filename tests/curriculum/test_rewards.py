@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 from statistics import fmean
 from typing import get_args
 
@@ -18,6 +19,7 @@ from genenv.curriculum.simulator_rewards import (
     handed_out,
     in_round,
     progress_reward,
+    reward_at,
 )
 
 rates = st.floats(min_value=0, max_value=1)
@@ -165,3 +167,17 @@ def test_alpha_moves_evenly_from_the_first_round_to_the_last() -> None:
     assert [in_round(config, i, 5).alpha for i in range(1, 6)] == pytest.approx([0.7, 0.6, 0.5, 0.4, 0.3])
     assert in_round(config, 1, 1) == config
     assert in_round(CurriculumConfig(), 3, 5) == CurriculumConfig()
+
+
+def test_alpha_stays_at_its_end_after_the_last_round_and_where_there_is_no_way() -> None:
+    config = CurriculumConfig(alpha=0.7, alpha_last=0.3)
+    assert in_round(config, 9, 5).alpha == pytest.approx(0.3)
+    assert [in_round(config, number, rounds) for number, rounds in ((1, 0), (2, 0), (2, 1))] == [config] * 3
+
+
+def test_a_reward_of_ones_own_is_given_a_rollout_for_a_predicted_rate(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(
+        "def mean(successes, rollouts, rewards, config):\n    return sum(rewards) / len(rewards)\n"
+    )
+    assert reward_at(0.25, f"{own}:mean", CurriculumConfig()) == 0.25

@@ -5,11 +5,12 @@ import math
 import random
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from genenv.curriculum.seed_choice import choose_seeds, systematic
+from genenv.curriculum.seed_choice import checked_choice, checked_state, choose_seeds, systematic
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.simulator_rewards import expected_env_reward
 from genenv.curriculum.stats import SkillStats
@@ -153,3 +154,31 @@ def test_combinations_are_counted_for_a_bandit_only(make) -> None:
     stats = SkillStats(CurriculumConfig())
     stats.observe([make.group(make.task("t", ["a", "b"]), 1, 4)])
     assert "combined" not in stats.state_dict()
+
+
+def test_what_a_chooser_gives_is_so_many_different_seeds_or_one_sentence(seeds) -> None:
+    assert checked_choice(iter(seeds[:2]), 2, "own.py:Mine") == seeds[:2]
+    for chosen, gave in (
+        (None, "a NoneType"),
+        ([one.id for one in seeds[:3]], "a str"),
+        (seeds[:2], "2 seeds, 2 of them different,"),
+        ([*seeds[:2], seeds[0]], "3 seeds, 2 of them different,"),
+    ):
+        with pytest.raises(UsageError, match=f"seed_choice is 'own.py:Mine', which chose {gave} where 3"):
+            checked_choice(chosen, 3, "own.py:Mine")
+
+
+def test_the_state_of_a_chooser_is_kept_as_it_is_now_or_one_sentence() -> None:
+    state = {"by_seed": {"a": (1, 2)}}
+    kept = checked_state(state, "own.py:Mine")
+    state["by_seed"].clear()
+    assert kept == {"by_seed": {"a": [1, 2]}}
+    for wrong, why in (
+        (None, "it is a NoneType"),
+        ([1], "it is a list"),
+        ({"x": {1}}, "type set is not"),
+        ({"x": np.int64(1)}, "type int64 is not"),
+        ({"x": math.nan}, "Out of range float values"),
+    ):
+        with pytest.raises(UsageError, match=rf"state_dict\(\) is no dict that JSON can hold: .*{why}"):
+            checked_state(wrong, "own.py:Mine")

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from genenv.curriculum.settings import CurriculumConfig
+from genenv.errors import UsageError
 from genenv.gate.gate import MAX_SPEC_CHARS, Gate
 from genenv.types import Origin, Rejection, RejectReason, Task
 
@@ -29,7 +30,7 @@ def admit(gate: Gate, toy, *texts: str, finished: bool = True) -> list:
     [
         ("a sum, please", RejectReason.SYNTAX, "It is not JSON"),
         ("[" * 5000, RejectReason.SYNTAX, "It is not JSON"),
-        (" " * MAX_SPEC_CHARS + spec(), RejectReason.SYNTAX, "It is not JSON"),
+        (" " * MAX_SPEC_CHARS + spec(), RejectReason.SYNTAX, "characters, and 20,000 are read at most."),
         ("9" * 5000, RejectReason.SYNTAX, "It is not JSON"),
         ('"a sum"', RejectReason.SCHEMA, "the spec: "),
         (spec(turns=9), RejectReason.SCHEMA, "turns: "),
@@ -117,3 +118,34 @@ def test_the_published_gate_takes_whatever_parses_and_executes(toy):
 def test_the_gate_decides_the_same_every_time(toy):
     texts = [spec(i, i + 1) for i in (7, 13, 20, 21, 22)] + ["x", spec(20, 21)]
     assert admit(make_gate(toy), toy, *texts) == admit(make_gate(toy), toy, *texts)
+
+
+OWN = """
+from genenv.types import Rejection, RejectReason
+
+def lets(env, task, rng):
+    return None
+
+def rejects(env, task, rng):
+    return Rejection(RejectReason.TRIVIAL, "too easy")
+
+def names(env, task, rng):
+    return Rejection("too easy", "too easy")
+
+def says(env, task, rng):
+    return True
+"""
+
+
+def test_a_gate_of_ones_own_gives_a_rejection_or_nothing(toy, tmp_path):
+    file = tmp_path / "own_gate.py"
+    file.write_text(OWN, encoding="utf-8")
+    (taken,) = admit(make_gate(toy, gate=f"{file}:lets"), toy, spec(20, 22))
+    assert isinstance(taken.outcome, Task)
+    (left,) = admit(make_gate(toy, gate=f"{file}:rejects"), toy, spec(20, 22))
+    assert left.outcome == Rejection(RejectReason.TRIVIAL, "too easy")
+    for name, gave in (("says", "True"), ("names", r"Rejection\(reason='too easy'")):
+        with pytest.raises(
+            UsageError, match=rf"curriculum.gate is '.*:{name}', which gave {gave}.*; return "
+        ):
+            admit(make_gate(toy, gate=f"{file}:{name}"), toy, spec(20, 22))

@@ -118,6 +118,34 @@ def test_what_cannot_go_on_from_there_is_refused(
     assert not (out / "config.toml").exists()
 
 
+FIRST = """
+class First:
+    def __init__(self, config): pass
+    def choose(self, seeds, n, rng): return seeds[:n]
+    def observe(self, groups): pass
+    def state_dict(self): return {}
+    def load_state_dict(self, state): pass
+"""
+
+
+@pytest.mark.long
+def test_a_branch_with_another_pool_of_fixed_tasks_writes_it_anew(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(FIRST)
+    fixed = {"simulator__source": "variation", "run__eval_every": 0, "agent__rollouts": 2}
+    fixed["curriculum__seed_choice"] = f"{tmp_path / 'own.py'}:First"
+    succeeds(*words(tmp_path / "origin", **fixed, simulator__per_seed=2))
+    branch = {**fixed, "simulator__per_seed": 3, "run__rounds": 3}
+    succeeds(*words(tmp_path / "branch", "--from", f"{tmp_path / 'origin'}@2", **branch))
+    with PoolStore.open(tmp_path / "branch" / "pool.db", create=False) as store:
+        first, second, third = (
+            {one.generation.text for batch in store.batches(number) for one in batch.proposals}
+            for number in (1, 2, 3)
+        )
+    assert first == second
+    assert len(third) == len(first) == 4
+    assert not first & third
+
+
 def test_a_branch_has_no_kl_term_without_the_reference_of_its_origin(tmp_path: Path) -> None:
     for tuning, is_refused in (("full", True), ("lora", False)):
         origin, out = tmp_path / tuning, tmp_path / f"{tuning}-branch"

@@ -257,6 +257,16 @@ def test_a_branch_of_a_run_with_another_search_starts_anew(toy, source, tmp_path
         assert (mine.search._learned == (began if goes_on else Toy(toy, source)).search._learned) is True
 
 
+def test_a_branch_that_writes_specs_instead_of_parameters_starts_anew(toy, tmp_path):
+    began = Toy(toy, "plr")
+    began.learn([(spec(1, "i"), 0.9, 4)])
+    asyncio.run(began.search.save(tmp_path))
+    mine = Toy(toy, "plr", writes="spec")
+    asyncio.run(mine.search.load(tmp_path))
+    assert began.search._learned.levels
+    assert not mine.search._learned.levels
+
+
 def test_accel_replays_the_best_levels_and_the_oldest(toy):
     accel = Toy(toy, "accel", search={"staleness": 0.4, "rank_temperature": 0.5, "buffer_size": 3})
     accel.learn([(spec(1, "i"), 0.9, 4)])

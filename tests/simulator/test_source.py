@@ -7,6 +7,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,10 +16,21 @@ import pytest
 from endpoints import Server, refused, said
 from genenv.environments.base import Environment
 from genenv.runs.store.store import PoolStore
-from genenv.simulator.policy import TaskSource
+from genenv.seeding import generator
+from genenv.simulator.policy import NothingWrittenError, TaskSource
 from genenv.simulator.settings import SimulatorConfig
-from genenv.simulator.source import FileSource, FixedTaskSource
-from genenv.types import Context, Generation, Origin, Proposal, RejectReason, Seed, Task
+from genenv.simulator.source import EndpointSource, FileSource, FixedTaskSource
+from genenv.types import (
+    Context,
+    Generation,
+    JsonObject,
+    Message,
+    Origin,
+    Proposal,
+    RejectReason,
+    Seed,
+    Task,
+)
 from typed import refused as sentence_of
 from typed import stopped_in_round_two, succeeds
 
@@ -99,6 +111,22 @@ def test_candidates_of_a_file_come_once_before_any_comes_twice(tmp_path: Path) -
         )
     ]
     assert len(given) == len(set(given)) == 64
+
+
+def test_a_file_is_shuffled_once_for_each_time_it_is_gone_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shuffled: list[tuple[object, ...]] = []
+    watched = "genenv.simulator.source.generator"
+    monkeypatch.setattr(watched, lambda *names: shuffled.append(names) or generator(*names))
+    file = tmp_path / "tasks.jsonl"
+    file.write_text("".join(f'{{"spec": {{"n": {n}}}}}\n' for n in range(5)))
+    config = SimulatorConfig(source="file", file=str(file), contexts=1, variations=10)
+    given = asyncio.run(FileSource(config, seed=3).propose(cast(Environment, None), contexts_of(1, "s")))
+    assert shuffled == [(3, "file", 0), (3, "file", 1)]
+    assert [sorted(one.text for one in given[i : i + 5]) for i in (0, 5)] == [
+        [f'{{"n":{n}}}' for n in range(5)]
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -193,6 +221,43 @@ def test_a_lost_request_is_made_again_and_is_not_a_spec_of_the_pool() -> None:
     resumed.recall(first, written)
     assert [one.text for one in asyncio.run(live.propose(env, contexts_of(2, "s", "t")))] == ["3", "2"]
     assert [one.text for one in asyncio.run(resumed.propose(env, contexts_of(2, "s", "t")))] == ["1", "2"]
+
+
+def test_a_spec_that_can_never_be_written_ends_no_round_that_has_others_also_when_a_run_goes_on(
+    server: Server, toy: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Named(toy.Environment):
+        def spec_schema(self, seed: Seed) -> JsonObject:
+            return {"type": "object"}
+
+    def filtered(body: dict[str, Any]) -> Any:
+        return refused("content filter") if "bad" in body["messages"][-1]["content"] else said("{}")
+
+    def begun() -> FixedTaskSource:
+        config = SimulatorConfig(
+            source="endpoint", address=f"{server.url}#m", per_seed=1, variations=1, contexts=2
+        )
+        return FixedTaskSource(EndpointSource(config, seed=0), config, seed=0)
+
+    def rounds(number: int, *seeds: str) -> list[Context]:
+        asked = [Message(role="user", content=name) for name in seeds]
+        return [
+            replace(one, messages=(text,))
+            for one, text in zip(contexts_of(number, *seeds), asked, strict=True)
+        ]
+
+    server.answer = filtered
+    env, live = Named(), begun()
+    first = rounds(1, "good", "bad")
+    written = asyncio.run(live.propose(env, first))
+    resumed = begun()
+    resumed.recall(first, written)
+    for source in (live, resumed):
+        found = asyncio.run(source.propose(env, rounds(2, "good", "bad")))
+        assert [(one.text, one.finished) for one in found] == [("{}", True), ("", False)]
+    assert "a round goes on with tasks that were written before: " in caplog.text
+    with pytest.raises(NothingWrittenError, match=r"answered none of 1 requests for tasks: .*content filter"):
+        asyncio.run(resumed.propose(env, rounds(3, "bad")))
 
 
 @pytest.mark.long

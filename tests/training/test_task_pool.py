@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +13,8 @@ from genenv.config.run import parse_config
 from genenv.curriculum.seed_choice import Controller
 from genenv.curriculum.task_choice import Predicted
 from genenv.environments.wrappers import ShiftingEnvironment
+from genenv.runs.store.records import RoundRecord
+from genenv.runs.store.store import PoolStore
 from genenv.training.opening import open_environment
 from genenv.training.task_pool import TaskPool
 from genenv.types import Group, JsonObject
@@ -85,3 +87,55 @@ def test_a_world_to_come_may_have_tasks_that_the_present_one_does_not_know(tmp_p
     pool = TaskPool(config, open_environment(config))
     assert pool.gate.held_out.nearest("b 3 bbb")[0] < 1.0 or len(pool.gate.held_out)
     pool.enter(2)
+
+
+def test_rounds_of_a_branch_count_since_which_its_tasks_are_written_as_they_are_now(tmp_path: Path) -> None:
+    """A run of fixed tasks, its branch by parameters with more of them, and a branch of that one."""
+    ways: list[JsonObject] = [{"per_seed": 4}, {"per_seed": 8, "writes": "parameters"}, {"per_seed": 4}]
+    pools = [pool_of(simulator={"source": "variation", **way}) for way in ways]
+    with PoolStore.open(tmp_path / "pool.db", create=True) as store:
+        for number, pool in enumerate([pools[0], pools[0], pools[1], pools[2]]):
+            store.commit_round(RoundRecord(number=number, metrics={}, state=pool.state()))
+        since = [pool.written_alike_since(store, "per_seed", "writes") for pool in pools]
+        assert since == [3, 4, 3]
+        assert pool_of().written_alike_since(store, "writes") == 3
+    assert "written" not in pool_of().state()
+
+
+CHOOSERS = """
+class First:
+    key = "first"
+
+    def __init__(self, config):
+        self.n = 0
+
+    def choose(self, seeds, n, rng):
+        return seeds[:n]
+
+    def observe(self, groups):
+        self.n += 1
+
+    def state_dict(self):
+        return {self.key: self.n}
+
+    def load_state_dict(self, state):
+        self.n = state[self.key]
+
+
+class Second(First):
+    key = "second"
+"""
+
+
+def test_a_branch_with_another_chooser_of_ones_own_starts_it_without_state(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(CHOOSERS)
+    first, again, second = (
+        pool_of(curriculum={"seed_choice": f"{file}:{name}"}) for name in ("First", "First", "Second")
+    )
+    first.observe(1, [], new=())
+    with PoolStore.open(tmp_path / "pool.db", create=True) as store:
+        store.commit_round(RoundRecord(number=1, metrics={}, state=first.state()))
+        again.recall(store, 1)
+        second.recall(store, 1)
+    assert [cast(Any, pool.chooser).n for pool in (first, again, second)] == [1, 1, 0]

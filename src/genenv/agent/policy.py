@@ -103,6 +103,27 @@ class NamedAgentConfig(AgentConfig, frozen=True):
         return self.checkpoint is None and self.address is None and self.warmup.steps > 0
 
 
+def check_agents(agents: Mapping[str, AgentConfig]) -> None:
+    """Refuse an agent that would be trained on demonstrations but has none, before a run starts.
+
+    The settings of old runs may have one; they are still read.
+
+    Args:
+        agents: the settings of all agents of a run, by name.
+
+    Raises:
+        UsageError: says what to set.
+    """
+    for name, agent in agents.items():
+        section = name if name == AGENT else f"agents.{name}"
+        demonstrates = agent.guidance != "none" or agent.replayed > 0
+        if agent.train and agent.algorithm == "sft" and not demonstrates:
+            raise UsageError(
+                f"{section}.algorithm is 'sft', which trains on demonstrations alone, but {section}.guidance "
+                f"is 'none' and {section}.replayed is 0: set guidance to 'all'"
+            )
+
+
 class Agent:
     """An agent policy with its sampler and the trainer of its weights."""
 

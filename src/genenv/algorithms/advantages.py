@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
-from genenv.algorithms.datum import Datum, Objective, UpdateBatch
+from genenv.algorithms.datum import Datum, Objective, UpdateBatch, fault_of
 from genenv.algorithms.settings import GrpoConfig
 from genenv.errors import UsageError
 from genenv.plugins import own_part
@@ -56,7 +56,24 @@ def agent_credit(config: GrpoConfig) -> AgentCredit:
     if config.algorithm in ALGORITHMS:
         return ALGORITHMS[config.algorithm]
     takes = ("groups", "solutions", "config", "*", "temperature")
-    return cast(AgentCredit, own_part("agent.algorithm", config.algorithm, takes=takes))
+    return cast(AgentCredit, own_credit("agent.algorithm", config.algorithm, takes))
+
+
+def own_credit(setting: str, name: str, takes: Sequence[str]) -> Callable[..., UpdateBatch]:
+    """Return the user-defined algorithm that `agent.algorithm` or `simulator.algorithm` names.
+
+    Raises:
+        UsageError: there is no such function. The returned function raises it for what is no update batch.
+    """
+    own = cast("Callable[..., object]", own_part(setting, name, takes=takes))
+
+    def checked(*args: object, **named: object) -> UpdateBatch:
+        gave = own(*args, **named)
+        if fault := fault_of(gave):
+            raise UsageError(f"{setting} is {name!r}, which gave {fault}; it returns an UpdateBatch")
+        return cast(UpdateBatch, gave)
+
+    return checked
 
 
 def grpo_credit(

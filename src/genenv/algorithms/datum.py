@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, cast, runtime_checkable
 
 from genenv.algorithms.settings import Moments
 from genenv.types import Choices, JsonObject
@@ -39,7 +39,8 @@ class Datum:
     """Replies in the sequence that were constrained to a list. Their likelihoods are normalized over that
     list."""
     share: float = 1.0
-    """Share of a rollout that the sequence is: 1 over the number of sequences that it was cut into."""
+    """Share of a rollout that the tokens with a weight are. A rollout may be cut into several sequences, and
+    its tokens may be divided among steps."""
 
     @property
     def tokens(self) -> int:
@@ -102,6 +103,31 @@ class UpdateBatch:
     def data(self) -> list[Datum]:
         """All data of all units, as one list."""
         return [datum for unit in self.units for datum in unit]
+
+
+def fault_of(gave: object) -> str:
+    """Return what is wrong with the update batch of a user-defined algorithm; empty if nothing is."""
+    if not isinstance(gave, UpdateBatch):
+        return f"a {type(gave).__name__}"
+    units = _listed(gave.units)
+    if units is None or not all(map(_is_unit, units)):
+        return "units that are no lists of Datum"
+    for datum in gave.data:
+        rows = (datum.weights, datum.advantages, datum.old_logprobs)
+        if any(row is not None and len(row) != len(datum.completion_ids) for row in rows):
+            return "a Datum with another number of weights, advantages or old_logprobs than of tokens"
+        if gave.coefficients is not None and datum.loss not in gave.coefficients:
+            return f"a Datum with the loss {datum.loss!r}, for which `coefficients` has no number"
+    return ""
+
+
+def _is_unit(given: object) -> bool:
+    data = _listed(given)
+    return data is not None and all(isinstance(datum, Datum) for datum in data)
+
+
+def _listed(given: object) -> Sequence[object] | None:
+    return cast(Sequence[object], given) if isinstance(given, Sequence) else None
 
 
 def averaged(

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, cast
 
-from genenv.algorithms.advantages import group_advantages
+from genenv.algorithms.advantages import group_advantages, own_credit
 from genenv.algorithms.datum import Datum, Objective, UpdateBatch
 from genenv.algorithms.settings import SimulatorLearningConfig
-from genenv.plugins import own_part
 from genenv.types import Generation, JsonObject, Scored, SimulatorSample
 
 
@@ -38,7 +37,7 @@ def simulator_credit(config: SimulatorLearningConfig) -> SimulatorCredit:
     if config.algorithm in ALGORITHMS:
         return ALGORITHMS[config.algorithm]
     takes = ("samples", "schemas", "config", "*", "temperature", "scored")
-    return cast(SimulatorCredit, own_part("simulator.algorithm", config.algorithm, takes=takes))
+    return cast(SimulatorCredit, own_credit("simulator.algorithm", config.algorithm, takes))
 
 
 def rwr_credit(

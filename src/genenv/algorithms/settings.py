@@ -28,7 +28,8 @@ SIMULATOR_ALGORITHMS = ("rwr", "grpo", "hindsight")
 """The names of `genenv.algorithms.reward_weighting.ALGORITHMS`."""
 _GRPO = only_with(algorithm=("grpo",))
 _ON_POLICY = only_with(algorithm=("grpo", "ppo"))
-_RWR = only_with(algorithm=("rwr",))
+_ACCUMULATES = only_with(algorithm=("rwr",), source=("model", "table"), train=(True,))
+_BY_MODEL = only_with(source=("model",))
 
 
 class GrpoConfig(Settings, frozen=True):
@@ -36,7 +37,7 @@ class GrpoConfig(Settings, frozen=True):
 
     algorithm: Annotated[str, AfterValidator(Names(("grpo", "ppo", "sft", "rft")))] = "grpo"
     """`grpo` trains on all rollouts, `ppo` too, with advantages by the value function of the backend `ppo`;
-    `rft` trains only on successful rollouts, `sft` only on demonstrations."""
+    `rft` trains only on successful rollouts, `sft` only on demonstrations (`guidance`, `replayed`)."""
     loss: Annotated[str, AfterValidator(Names(("ppo", "gspo", "cispo", "importance_sampling")))] = Field(
         default="ppo", json_schema_extra=_ON_POLICY
     )
@@ -69,7 +70,16 @@ class GrpoConfig(Settings, frozen=True):
 
     An agent that never solves a task gets no gradient from rollouts of it. Demonstrations are not rollouts:
     p_hat, advantages, metrics and pools leave them out."""
-    guidance_coefficient: float = Field(default=1.0, ge=1e-6, le=1000)
+    guidance_coefficient: float = Field(
+        default=1.0,
+        ge=1e-6,
+        le=1000,
+        json_schema_extra=only_with(
+            {"algorithm": ("grpo", "ppo"), "replayed": "> 0"},
+            algorithm=("grpo", "ppo"),
+            guidance=("unsolved", "all"),
+        ),
+    )
     """Weight of that supervised term, which is a mean over the tokens of the demonstrations."""
     replayed: int = Field(default=0, ge=0, le=100_000)
     """Number of demonstrations of other tasks, from base data and earlier rounds, that each round also trains
@@ -115,7 +125,9 @@ class SimulatorLearningConfig(Settings, frozen=True):
 
     train: bool = True
     """Update the simulator; false is the variant GenEnv-Random."""
-    algorithm: Annotated[str, AfterValidator(Names(SIMULATOR_ALGORITHMS))] = "rwr"
+    algorithm: Annotated[str, AfterValidator(Names(SIMULATOR_ALGORITHMS))] = Field(
+        default="rwr", json_schema_extra=only_with(source=("model",), train=(True,))
+    )
     """`rwr`: reward-weighted regression on the tasks that the curriculum selects. `grpo`: compares all specs
     written for one context, each by its individual reward. `hindsight`: trains on every task as the answer to
     a request for the success rate that it had."""
@@ -128,11 +140,11 @@ class SimulatorLearningConfig(Settings, frozen=True):
     """With `grpo`: probability ratios above 1 plus this are clipped."""
     kl_coefficient: KlCoefficient = 0.01
     """Weight of the KL term to the initial simulator; 0 turns it off."""
-    kl_cap: float = Field(default=0.1, ge=1e-6, le=1000)
+    kl_cap: float = Field(default=0.1, ge=1e-6, le=1000, json_schema_extra=_BY_MODEL)
     """Maximum KL of an update, in nats per token. A step that exceeds it is taken back."""
-    kl_retries: int = Field(default=3, ge=0, le=30)
+    kl_retries: int = Field(default=3, ge=0, le=30, json_schema_extra=_BY_MODEL)
     """How often a step that was taken back is retried at half its length before it is skipped."""
-    accumulate: bool = Field(default=False, json_schema_extra=_RWR)
+    accumulate: bool = Field(default=False, json_schema_extra=_ACCUMULATES)
     """With `rwr`: train in every round on the selected generations of all rounds so far, the paper's D_env.
     Each keeps the weight that it had in its round."""
     epochs: Epochs = 1

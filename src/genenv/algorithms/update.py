@@ -30,7 +30,7 @@ from typing import TypeVar
 from genenv.algorithms.datum import Critic, Datum, Objective, Trainer, UpdateBatch, averaged
 from genenv.algorithms.losses import held, k3
 from genenv.algorithms.settings import Schedule
-from genenv.errors import UpdateSkipped
+from genenv.errors import UpdateSkipped, UsageError
 from genenv.progress import aside
 
 PROBE_TOKENS = 384
@@ -289,7 +289,11 @@ async def _judged(trainer: Trainer, batch: UpdateBatch) -> UpdateBatch:
     wanting = [datum for datum in _sampled(batch) if datum.advantages is None]
     if not wanting:
         return batch
-    assert isinstance(trainer, Critic)  # noqa: S101 - `build_players` refuses others before a run
+    if not isinstance(trainer, Critic):
+        raise UsageError(
+            "an algorithm of your own left out advantages, which only the value function of policy.backend "
+            "'ppo' computes: give each Datum of a policy gradient its advantages"
+        )
     values = await trainer.advantages(wanting)
     found = {id(datum): replace(datum, advantages=own) for datum, own in zip(wanting, values, strict=True)}
     units = [[found.get(id(datum), datum) for datum in unit] for unit in batch.units]
@@ -306,7 +310,8 @@ def _scattered(units: Sequence[Sequence[Datum]], steps: int, order: random.Rando
         weights = {i: [0.0] * len(data[i].weights) for i, _ in some}
         for i, t in some:
             weights[i][t] = data[i].weights[t]
-        parts.append([[replace(data[i], weights=tuple(own)) for i, own in weights.items()]])
+        own = [(data[i], replace(data[i], weights=tuple(row))) for i, row in weights.items()]
+        parts.append([[replace(part, share=all_.share * part.tokens / all_.tokens) for all_, part in own]])
     return parts
 
 

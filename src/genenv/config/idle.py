@@ -5,7 +5,9 @@ Most are found by `genenv.settings.only_with`, with which a setting names the va
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import cast
 
@@ -13,14 +15,34 @@ from pydantic import BaseModel, JsonValue
 
 from genenv.algorithms.settings import SIMULATOR_ALGORITHMS
 from genenv.config.run import RunConfig
-from genenv.curriculum.settings import CurriculumConfig
-from genenv.settings import is_own, needed_values
+from genenv.config.tables import flat
+from genenv.config.variants import with_variant
+from genenv.curriculum.settings import CurriculumConfig, preset
+from genenv.settings import Needed, is_own, needed_values
+from genenv.types import Json
+
+_OF_AN_AGENT = re.compile(r"^agents\.[^.]+\.")
 
 
 def idle_settings(config: RunConfig) -> Iterator[str]:
-    """Yield a sentence for each setting that is not at its default and has no effect beside the others."""
+    """Yield a sentence for each setting that is not at its default and has no effect beside the others.
+
+    Values of the preset and of named variants count as defaults. Where a value of the variant is the reason,
+    there is no sentence, because a file has settings for several variants.
+    """
     inherited = {"agent"} if config.agents else set[str]()  # by the agents, whose own sections are looked at
-    yield from _in_section(config, "", but=inherited)
+    parts = config.variant.split("+") if config.variant else []
+    chosen = _set_by(parts)
+    usual = {**flat(preset(config.preset)), **_set_by([part for part in parts if "=" not in part])}
+    for prefix, name, section in _settings(config, "", but=inherited):
+        field, value = type(section).model_fields[name], getattr(section, name)
+        needed = needed_values(field)
+        if not needed or value in (field.get_default(), usual.get(_of_all(prefix + name))):
+            continue
+        unmet = [found for one in needed if (found := _unmet(one, section, prefix, config)) is not None]
+        if len(unmet) == len(needed) and _of_all(unmet[0][0]) not in chosen:
+            reason, given = unmet[0]
+            yield f"{prefix}{name} = {json.dumps(value)} has no effect, as {reason} is {json.dumps(given)}"
     simulator, curriculum = config.simulator, config.curriculum
     if simulator.source == "model" and simulator.train and simulator.per_seed:
         yield (
@@ -38,7 +60,8 @@ def idle_settings(config: RunConfig) -> Iterator[str]:
     reason = f"as simulator.algorithm is {json.dumps(simulator.algorithm)}"
     if simulator.algorithm != "rwr" and curriculum.full_novelty not in (0, CurriculumConfig().full_novelty):
         yield f"curriculum.full_novelty = {curriculum.full_novelty:g} has no effect, {reason}"
-    if simulator.algorithm == "rwr" and curriculum.p_hat_scope == "batch":
+    by_batch = curriculum.p_hat_scope == "batch" and "curriculum.p_hat_scope" not in chosen
+    if simulator.algorithm == "rwr" and by_batch:
         reason += ' and curriculum.p_hat_scope "batch"'
         if curriculum.foretold_attempts:
             yield f"curriculum.foretold_attempts has no effect on the simulator, {reason}"
@@ -46,31 +69,42 @@ def idle_settings(config: RunConfig) -> Iterator[str]:
             yield f"curriculum.rwr_within gives all tasks of a context one weight, {reason}"
 
 
-def _in_section(section: BaseModel, prefix: str, but: Collection[str] = ()) -> Iterator[str]:
-    """Yield the sentences of a section and of the sections in it.
+def _settings(
+    section: BaseModel, prefix: str, but: Collection[str] = ()
+) -> Iterator[tuple[str, str, BaseModel]]:
+    """Yield the settings of a section and of the sections in it: start of the dotted key, name, section.
 
     Args:
         section: the settings.
-        prefix: what its dotted name begins with, such as `agent.`.
+        prefix: what its dotted keys begin with, such as `agent.`.
         but: names of settings or sections to leave out.
     """
-    for key, field in type(section).model_fields.items():
-        if key in but:
+    for name in type(section).model_fields:
+        if name in but:
             continue
-        value = getattr(section, key)
-        for inner, one in _sections_in(value):
-            own = prefix == "environment." and key == "settings"  # those of the environment have no section
-            yield from _in_section(one, prefix if own else f"{prefix}{key}.{inner}")
-        needed = needed_values(field)
-        if not needed or value == field.get_default():
-            continue
-        for other, values in needed.items():
-            if not _is_met(given := getattr(section, other), values):
-                yield (
-                    f"{prefix}{key} = {json.dumps(value)} has no effect, as {prefix}{other} is "
-                    f"{json.dumps(given)}"
-                )
-                break
+        yield prefix, name, section
+        for inner, one in _sections_in(getattr(section, name)):
+            own = prefix == "environment." and name == "settings"  # those of the environment have no section
+            yield from _settings(one, prefix if own else f"{prefix}{name}.{inner}")
+
+
+def _set_by(parts: Sequence[str]) -> Mapping[str, Json]:
+    """Return what variants that are joined set, by dotted key."""
+    return flat(with_variant({}, "+".join(parts))) if parts else {}
+
+
+def _of_all(key: str) -> str:
+    """Return the dotted key from which a setting of `[agents.NAME]` is inherited; others as they are."""
+    return _OF_AN_AGENT.sub("agent.", key)
+
+
+def _unmet(needed: Needed, section: BaseModel, prefix: str, config: RunConfig) -> tuple[str, object] | None:
+    """Return the dotted key and the value of the first setting that is not as needed; None if all are."""
+    for other, values in needed.items():
+        given: object = functools.reduce(getattr, other.split("."), config if "." in other else section)
+        if not _is_met(given, values):
+            return other if "." in other else prefix + other, given
+    return None
 
 
 def _sections_in(value: object) -> Iterator[tuple[str, BaseModel]]:

@@ -12,9 +12,10 @@ from __future__ import annotations
 import bisect
 import functools
 import itertools
+import json
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, cast
 
 from pydantic import BaseModel, Field
@@ -23,9 +24,9 @@ from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.simulator_rewards import expected_env_reward, find_env_reward
 from genenv.curriculum.stats import BetaPosterior, SkillStats, restored
 from genenv.curriculum.update_selection import rwr_weights
-from genenv.errors import UsageError
+from genenv.errors import UsageError, first_line
 from genenv.plugins import own_part
-from genenv.types import Group, JsonObject, Seed
+from genenv.types import Group, Json, JsonObject, Seed
 
 
 class SeedChooser(Protocol):
@@ -49,6 +50,12 @@ class SeedChooser(Protocol):
     def load_state_dict(self, state: JsonObject) -> None:
         """Restore the state that `state_dict` returned."""
         ...
+
+
+def pass_sizes(wanted: int, available: int) -> list[int]:
+    """Return how many different seeds to choose in each pass, where more are wanted than there are."""
+    n = -(-wanted // available)
+    return [wanted // n + (number < wanted % n) for number in range(n)]
 
 
 _LATTICE = 100
@@ -211,15 +218,40 @@ def chooser_class(name: str) -> object:
     return own_part("curriculum.seed_choice", name, takes=("config",), methods=methods)
 
 
-def checked_choice(chosen: Sequence[Seed], n: int, name: str) -> list[Seed]:
+def checked_choice(chosen: object, n: int, name: str) -> list[Seed]:
     """Return the choice of a chooser as a list, after checking it.
 
     Raises:
         UsageError: the choice is not n different seeds.
     """
-    if len(chosen) != n or len({seed.id for seed in chosen}) != n:
-        raise UsageError(f"{name} chose {len(chosen)} seeds where {n} different ones were asked for")
-    return list(chosen)
+    found = list(cast("Iterable[object]", chosen)) if isinstance(chosen, Iterable) else [chosen]
+    seeds = {one.id: one for one in found if isinstance(one, Seed)}
+    if not len(found) == len(seeds) == n:
+        others = [type(one).__name__ for one in found if not isinstance(one, Seed)]
+        gave = f"a {others[0]}" if others else f"{len(found)} seeds, {len(seeds)} of them different,"
+        raise UsageError(
+            f"curriculum.seed_choice is {name!r}, which chose {gave} where {n} different ones of `seeds` "
+            "were asked for"
+        )
+    return list(seeds.values())
+
+
+def checked_state(state: object, name: str) -> JsonObject:
+    """Return a copy of the state that a chooser gave, as it will be stored.
+
+    Raises:
+        UsageError: it is no JSON object.
+    """
+    kept, why = cast(Json, None), f"it is a {type(state).__name__}"
+    try:
+        kept = cast(Json, json.loads(json.dumps(state, allow_nan=False)))
+    except (TypeError, ValueError, RecursionError) as error:
+        why = first_line(error)
+    if not isinstance(kept, dict):
+        raise UsageError(
+            f"curriculum.seed_choice is {name!r}, whose state_dict() is no dict that JSON can hold: {why}"
+        )
+    return kept
 
 
 class Controller:

@@ -6,13 +6,13 @@ method, which is also the variant `genenv`, and the lengths of its steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from genenv.errors import registered
-from genenv.settings import Names, Settings, only_with
+from genenv.settings import Names, Needed, Settings, only_with
 from genenv.types import JsonObject
 
 _ENV_REWARDS = (
@@ -29,6 +29,17 @@ EnvRewardName = Annotated[str, AfterValidator(Names(_ENV_REWARDS))]
 """The names of `genenv.curriculum.simulator_rewards.ENV_REWARDS`, and `progress`."""
 
 _CHOOSES = only_with(candidates="> 1", candidate_choice=("foretold",))
+_REVIEWS = only_with(review_share="> 0")
+_WEIGHS = only_with(
+    **{"simulator.algorithm": ("rwr",), "simulator.source": ("model", "table"), "simulator.train": (True,)}
+)
+
+
+def _read_by(rewards: Sequence[str], *instead: Needed) -> dict[str, JsonValue]:
+    """Return the JSON-schema extra of a setting that these rewards read, of tasks or of candidates."""
+    chosen = {"candidate_reward": rewards, "candidates": "> 1", "candidate_choice": ("foretold",)}
+    return only_with(chosen, *instead, env_reward=rewards)
+
 
 PositiveCount = Annotated[float, Field(ge=0.01, le=10_000)]
 
@@ -58,12 +69,17 @@ class CurriculumConfig(Settings, frozen=True):
     """Target success rate: the share of rollouts that the agent should solve."""
     alpha_last: float = Field(default=0.0, ge=0, le=0.999)
     """alpha in the last round; alpha moves there linearly. 0: alpha is constant."""
-    beta: float = Field(default=2.0, ge=0.001, le=1000)
+    beta: float = Field(
+        default=2.0,
+        ge=0.001,
+        le=1000,
+        json_schema_extra=_read_by(("alpha", "shuffled"), {"seed_choice": ("expected_reward",)}),
+    )
     """How fast the simulator's reward falls with the distance from alpha."""
     band_filter: bool = True
     """Under `simulator.algorithm = "rwr"`, train the simulator only on batches inside the band. The agent's
     training does not depend on this."""
-    signal_attempts: int = Field(default=8, ge=2, le=1024)
+    signal_attempts: int = Field(default=8, ge=2, le=1024, json_schema_extra=_read_by(("signal",)))
     """G of `env_reward = "signal"`: the reward is the chance that this many rollouts differ."""
     k_min: float = Field(default=0.1, ge=0, le=1)
     """Half the width of the band: a batch is inside if its success rate is at most this far from alpha."""
@@ -75,9 +91,9 @@ class CurriculumConfig(Settings, frozen=True):
     prior: tuple[PositiveCount, PositiveCount] = Field(default=(1.0, 1.0), strict=False)
     """Pseudo-counts (successes, failures) of every Beta posterior. With a predicted success rate the
     prediction is the prior instead (`foretold_attempts`)."""
-    rwr_lambda: float = Field(default=1.0, ge=0, le=1000)
+    rwr_lambda: float = Field(default=1.0, ge=0, le=1000, json_schema_extra=_WEIGHS)
     """The paper's lambda: how strongly rewards separate the weights of generations. 0: plain fine-tuning."""
-    rwr_within: Literal["round", "context"] = "round"
+    rwr_within: Literal["round", "context"] = Field(default="round", json_schema_extra=_WEIGHS)
     """Set of generations whose weights are compared and normalized: all selected generations of the round, or
     those of one context, so that the difficulty of the seed earns nothing."""
     standardise_rewards: bool = True
@@ -96,7 +112,9 @@ class CurriculumConfig(Settings, frozen=True):
         default=0.0, ge=0, le=0.45, json_schema_extra=only_with(seed_choice=("uniform", "expected_reward"))
     )
     """Share of the easiest seeds, and share of the hardest, that are not varied (`filtering_k`)."""
-    seed_temperature: float = Field(default=12.0, ge=0, le=1000)
+    seed_temperature: float = Field(
+        default=12.0, ge=0, le=1000, json_schema_extra=only_with(seed_choice=("expected_reward",))
+    )
     """How strongly expected rewards separate the weights of seeds: exp(seed_temperature * E[R_env])."""
     candidates: int = Field(default=1, ge=1, le=1000)
     """Number of candidates, new and base tasks, per planned task of a round. 1: all are rolled out."""
@@ -113,7 +131,7 @@ class CurriculumConfig(Settings, frozen=True):
     candidate_reward: EnvRewardName = Field(default="learnability", json_schema_extra=_CHOOSES)
     """The reward of a predicted success rate; `constant` and `shuffled` (`alpha`, of other tasks) are the
     controls. `progress`: the rise of that rate since `progress_rounds` rounds ago."""
-    progress_rounds: int = Field(default=2, ge=1, le=1_000_000)
+    progress_rounds: int = Field(default=2, ge=1, le=1_000_000, json_schema_extra=_read_by(("progress",)))
     """Rounds between the two versions of the agent that the reward `progress` compares. In earlier rounds the
     older one is the agent after the warm-up. The run keeps so many more checkpoints."""
     candidate_temperature: float = Field(default=12.0, ge=0, le=1000, json_schema_extra=_CHOOSES)
@@ -139,9 +157,9 @@ class CurriculumConfig(Settings, frozen=True):
     """Share of a round's tasks that are reviews: generated tasks that were once mastered."""
     replay_share: float = Field(default=0.0, ge=0, le=0.9)
     """Share of a round's tasks that are drawn from all generated tasks with a valid trace (D_train)."""
-    mastered_success: float = Field(default=0.9, ge=0.01, le=1)
+    mastered_success: float = Field(default=0.9, ge=0.01, le=1, json_schema_extra=_REVIEWS)
     """Success rate from which a generated task counts as mastered."""
-    staleness_rounds: int = Field(default=20, ge=1, le=1_000_000)
+    staleness_rounds: int = Field(default=20, ge=1, le=1_000_000, json_schema_extra=_REVIEWS)
     """Number of rounds, after it was first mastered, for which a generated task may be reviewed."""
     profile_decay: float = Field(default=0.7, ge=0.01, le=1)
     """Factor on the weight of old rollouts, per round, in the agent's profile; 1: no decay."""

@@ -198,19 +198,22 @@ def reward_at(rate: float, name: str, config: CurriculumConfig) -> float:
 
     Args:
         rate: p, in [0, 1].
-        name: name of a reward. `variance` is replaced by `learnability`. A user-defined reward gets empty
-            `rewards`.
+        name: name of a reward. `variance` is replaced by `learnability`. A user-defined reward is given one
+            rollout, whose success and reward are the rate.
         config: alpha and beta, or `signal_attempts`, are read.
     """
     function = find_env_reward("learnability" if name == "variance" else name)
-    return function(rate, 1, (), config.model_copy(update={"posterior": False}))
+    return function(rate, 1, (rate,), config.model_copy(update={"posterior": False}))
 
 
 def in_round(config: CurriculumConfig, number: int, rounds: int) -> CurriculumConfig:
-    """Return the settings of one round: alpha moves linearly from `alpha`, in round 1, to `alpha_last`."""
-    if not config.alpha_last or rounds == 1:
+    """Return the settings of one round: alpha moves linearly from `alpha`, in round 1, to `alpha_last`.
+
+    It stays there in rounds after the last, in which `genenv generate` writes.
+    """
+    if not config.alpha_last or rounds < 2:
         return config
-    way = (number - 1) / (rounds - 1)
+    way = min(1.0, (number - 1) / (rounds - 1))
     return config.model_copy(update={"alpha": config.alpha + way * (config.alpha_last - config.alpha)})
 
 

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.environments.base import Environment
 from genenv.environments.common import parsed_spec, read_base
+from genenv.errors import UsageError
 from genenv.gate.novelty import Archive
 from genenv.plugins import own_part
 from genenv.progress import advance
@@ -40,6 +41,7 @@ RANDOM_ATTEMPTS = 4
 HELD_OUT_SIMILARITY = 0.6
 """Jaccard similarity from which a task counts as a copy of a held-out task."""
 MAX_SPEC_CHARS = 20_000
+"""Length above which a spec is rejected unread."""
 
 
 OwnCheck = Callable[[Environment, Task, random.Random], Rejection | None]
@@ -51,9 +53,22 @@ def own_check(name: str) -> OwnCheck:
     """Return the user-defined function that `curriculum.gate` names.
 
     Raises:
-        UsageError: there is no such function.
+        UsageError: there is no such function. The returned function raises it for another result than a
+            rejection or None.
     """
-    return cast(OwnCheck, own_part("curriculum.gate", name, takes=("env", "task", "rng")))
+    own = cast("Callable[..., object]", own_part("curriculum.gate", name, takes=("env", "task", "rng")))
+
+    def checked(env: Environment, task: Task, rng: random.Random) -> Rejection | None:
+        gave = own(env, task, rng)
+        reason = cast(object, gave.reason) if isinstance(gave, Rejection) else None
+        if gave is None or isinstance(reason, RejectReason):
+            return cast(Rejection | None, gave)
+        raise UsageError(
+            f"curriculum.gate is {name!r}, which gave {gave!r}; return Rejection(RejectReason.TRIVIAL, "
+            '"a sentence"), say, for a task that is left out, and None for one that is accepted'
+        )
+
+    return checked
 
 
 class Gate:
@@ -201,8 +216,11 @@ def parse_spec(model: type[BaseModel], generation: Generation) -> BaseModel | Re
     if not generation.finished:
         sentence = f"The spec was not finished within {len(generation.token_ids)} tokens."
         return Rejection(RejectReason.UNFINISHED, sentence)
+    if (length := len(generation.text)) > MAX_SPEC_CHARS:
+        sentence = f"The spec has {length:,} characters, and {MAX_SPEC_CHARS:,} are read at most."
+        return Rejection(RejectReason.SYNTAX, sentence)
     try:
-        data: object = json.loads(generation.text[:MAX_SPEC_CHARS])
+        data: object = json.loads(generation.text)
     except (ValueError, RecursionError) as error:
         return Rejection(RejectReason.SYNTAX, f"It is not JSON: {error}.")
     return parsed_spec(model, data)

@@ -128,11 +128,12 @@ class ParameterSearch(TaskSource, Generic[StateT]):
     async def save(self, folder: Path) -> None:
         """Write the state into a folder."""
         folder.mkdir(parents=True, exist_ok=True)
-        named = {"source": self.name, "state": self._learned.model_dump(mode="json")}
+        state = self._learned.model_dump(mode="json")
+        named = {"source": self.name, "writes": self.config.writes, "state": state}
         write_whole(folder / STATE, json.dumps(named, allow_nan=False))
 
     async def load(self, folder: Path) -> None:
-        """Restore the state that `save` wrote. A branch of a run with another search starts this one anew.
+        """Restore the state that `save` wrote. A branch of a run that searched otherwise starts anew.
 
         Raises:
             DataError: the state is damaged.
@@ -142,7 +143,8 @@ class ParameterSearch(TaskSource, Generic[StateT]):
         try:
             saved = cast(Json, json.loads(path.read_text(encoding="utf-8")))
             if isinstance(saved, Mapping) and "source" in saved:  # earlier versions did not name the search
-                if saved["source"] not in {self.name, *self.reads}:
+                known = saved["source"] in {self.name, *self.reads}
+                if not known or saved.get("writes", self.config.writes) != self.config.writes:
                     return
                 saved = saved.get("state")
             self._learned = type(self._learned).model_validate(saved)
@@ -397,8 +399,7 @@ class _Buffered(ParameterSearch[BufferT]):
         """
         found: dict[str, list[tuple[float, bool | None]]] = {}
         for one in feedback.scored:
-            is_rejected = one.rate is None
-            if is_rejected or one.mixed is not None:
+            if one.rate is None or one.mixed is not None:
                 found.setdefault(one.generation.text, []).append((one.reward, one.mixed))
         return found
 
@@ -563,8 +564,7 @@ def edited(parameters: JsonObject, options: Options, rng: random.Random) -> Json
     Later parameters that no longer fit are drawn at random.
     """
     parameters = fitted(parameters, options, rng)
-    open_ = decisions(options, parameters)
-    if not open_:
+    if not (open_ := decisions(options, parameters)):
         return parameters
     changed = rng.choice(open_)
 

@@ -31,6 +31,10 @@ _FORCED = 1e-6
 """Nats. A token with a smaller surprisal had no alternative."""
 
 
+class NothingWrittenError(GenenvError):
+    """A source could not write any of the specs that it was asked for."""
+
+
 class TaskSource:
     """Writes specs for contexts, and may be trained on their rewards; the training loop calls it.
 
@@ -94,7 +98,7 @@ class Simulator(TaskSource):
         """Write `variations` specs for each context, under the grammar of the environment's spec.
 
         Raises:
-            GenenvError: no spec could be sampled, in a call of the usual size.
+            NothingWrittenError: no spec could be sampled, in a call of the usual size.
         """
         schemas = spec_schemas(env, contexts)
         wanted = [
@@ -117,7 +121,7 @@ class Simulator(TaskSource):
         """Log once per round why specs could not be sampled.
 
         Raises:
-            GenenvError: no spec could be sampled, in a call of the usual size.
+            NothingWrittenError: no spec could be sampled, in a call of the usual size.
         """
         ((why, count),) = Counter(failed).most_common(1)
         if len(failed) < asked_for or 2 * asked_for < self._most_asked:
@@ -125,7 +129,7 @@ class Simulator(TaskSource):
                 "the simulator could not write %d of %d tasks; %d: %s", len(failed), asked_for, count, why
             )
             return
-        raise GenenvError(
+        raise NothingWrittenError(
             f"the simulator could not write any of {asked_for} tasks; {count}: {why}; where they do not fit, "
             f"raise policy.context_tokens ({self.sampler.context_tokens} here), or lower "
             f"simulator.max_new_tokens ({self.config.max_new_tokens})"

@@ -11,42 +11,49 @@ from genenv.algorithms.settings import (
     LearningRate,
     OptimizerConfig,
     SimulatorLearningConfig,
+    Steps,
     WarmupConfig,
 )
 from genenv.backends.settings import EndpointConfig
 from genenv.errors import UsageError
-from genenv.settings import PLACE, Address, Settings
+from genenv.settings import PLACE, Address, Settings, only_with
 
 SEARCHING = ("table", "cem", "plr", "accel", "sfl")
 """The sources that search over task parameters: the names of `genenv.simulator.parameter_search.SEARCHES`."""
 
 
+_CEM, _PLR, _SFL, _CEM_OR_SFL = (
+    only_with(**{"simulator.source": names})
+    for names in (("cem",), ("plr", "accel"), ("sfl",), ("cem", "sfl"))
+)
+
+
 class SearchConfig(Settings, frozen=True):
     """The searches of `simulator.source` but `table`. `plr` and `accel` have ACCEL's values for mazes."""
 
-    elite_share: float = Field(default=0.2, ge=0.001, le=1)
+    elite_share: float = Field(default=0.2, ge=0.001, le=1, json_schema_extra=_CEM_OR_SFL)
     """`cem`: share of a round's specs, those with the highest rewards, to which the probabilities move.
     `sfl`: share of the scored levels that are kept."""
-    smoothing: float = Field(default=0.7, ge=0.01, le=0.99)
+    smoothing: float = Field(default=0.7, ge=0.01, le=0.99, json_schema_extra=_CEM)
     """`cem`: how far they move: at 0.7, to 0.3 of the old probability plus 0.7 of the share in the elite."""
-    replay_probability: float = Field(default=0.8, ge=0, le=1)
+    replay_probability: float = Field(default=0.8, ge=0, le=1, json_schema_extra=_PLR)
     """`plr`, `accel`: chance that a level of the buffer is replayed (`accel`: and edited), and not drawn
     anew."""
-    buffer_size: int = Field(default=4000, ge=1, le=1_000_000)
+    buffer_size: int = Field(default=4000, ge=1, le=1_000_000, json_schema_extra=_PLR)
     """`plr`, `accel`: maximum number of levels in the buffer."""
-    staleness: float = Field(default=0.3, ge=0, le=1)
+    staleness: float = Field(default=0.3, ge=0, le=1, json_schema_extra=_PLR)
     """`plr`, `accel`: weight of a level's age, against its score, in the chance to be replayed."""
-    rank_temperature: float = Field(default=0.3, ge=0.01, le=100)
+    rank_temperature: float = Field(default=0.3, ge=0.01, le=100, json_schema_extra=_PLR)
     """`plr`, `accel`: the chance falls with the rank of the score, as rank^(-1 / rank_temperature)."""
     train_on_new: bool = True
     """`plr`, `accel`: whether the agent trains on new (`accel`: and edited) levels too. false: their rollouts
     only score them, and the agent trains on replayed levels alone: robust PLR, and ACCEL as published."""
-    period: int = Field(default=10, ge=1, le=1_000_000)
+    period: int = Field(default=10, ge=1, le=1_000_000, json_schema_extra=_SFL)
     """`sfl`: rounds after which the buffer is made anew."""
-    scored_rounds: int = Field(default=4, ge=1, le=1_000_000)
+    scored_rounds: int = Field(default=4, ge=1, le=1_000_000, json_schema_extra=_SFL)
     """`sfl`: the first rounds of a period, whose rollouts only score uniformly drawn levels. By default these
     are 40% of all rollouts; the authors spend 43% of all steps on it (JaxNav)."""
-    buffer_share: float = Field(default=0.5, ge=0, le=1)
+    buffer_share: float = Field(default=0.5, ge=0, le=1, json_schema_extra=_SFL)
     """`sfl`: chance that a task of another round has a level of the buffer, and not a uniformly drawn one."""
 
     @model_validator(mode="after")
@@ -67,6 +74,8 @@ class SearchConfig(Settings, frozen=True):
 class SimulatorWarmupConfig(WarmupConfig, frozen=True):
     """Supervised steps on random variations by the environment, before the first round."""
 
+    steps: Steps = Field(default=0, json_schema_extra=only_with(**{"simulator.source": ("model",)}))
+    """Optimizer steps; 0 turns the warm-up off."""
     batch: Batch = 8
     """Variations per step."""
 
@@ -84,13 +93,20 @@ class WritingConfig(Settings, frozen=True):
     """What the simulator writes: the whole spec, or only its parameters; the environment draws the rest. With
     whole specs `plr`, `accel` and `sfl` replay the very same level, and draw new ones as `variation` does;
     `accel` needs an environment that edits specs, such as `control` with the system `maze`."""
-    per_seed: int = Field(default=0, ge=0, le=100_000)
+    per_seed: int = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        json_schema_extra=only_with(source=("model", "variation", "grammar", "endpoint")),
+    )
     """Write this many specs per seed once and draw from them (GenEnv-Static: 5); 0: always write new ones."""
-    file: str | None = Field(default=None, min_length=1, json_schema_extra=PLACE)
+    file: str | None = Field(
+        default=None, min_length=1, json_schema_extra=PLACE | only_with(source=("file",))
+    )
     """The specs of `source = "file"`: JSON Lines, as `genenv generate --out` writes them."""
-    file_tasks: int = Field(default=0, ge=0, le=100_000_000)
+    file_tasks: int = Field(default=0, ge=0, le=100_000_000, json_schema_extra=only_with(source=("file",)))
     """Use the first so many specs of that file; 0: all."""
-    address: Address = ""
+    address: Address = Field(default="", json_schema_extra=only_with(source=("endpoint",)))
     """The model of `source = "endpoint"`: BASE_URL#MODEL."""
     endpoint: EndpointConfig = Field(default_factory=EndpointConfig)
     """How requests are sent to that model."""
@@ -136,7 +152,13 @@ class SimulatorConfig(OptimizerConfig, SimulatorLearningConfig, WritingConfig, f
 
     lr: LearningRate = 1.5e-4
     """Learning rate of AdamW. The paper uses half of the agent's."""
-    explore: float = Field(default=0.0, ge=0, le=0.9)
+    weight_decay: float = Field(default=0.0, ge=0, le=1, json_schema_extra=only_with(source=("model",)))
+    """Weight decay of AdamW."""
+    max_grad_norm: float = Field(default=1.0, ge=1e-6, le=1e6, json_schema_extra=only_with(source=("model",)))
+    """Maximum norm of the gradient. A longer gradient is scaled down to it."""
+    explore: float = Field(
+        default=0.0, ge=0, le=0.9, json_schema_extra=only_with(source=("model", *SEARCHING))
+    )
     """Chance that a spec is drawn at random by the environment and not by the model, `table` or `cem`. A spec
     that is never written earns no reward and is never learned."""
     warmup: SimulatorWarmupConfig = Field(default_factory=SimulatorWarmupConfig)

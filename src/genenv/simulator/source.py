@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +16,15 @@ from pathlib import Path
 from genenv.backends.settings import EndpointConfig, SamplingConfig
 from genenv.chat.assistant import ChatMessage
 from genenv.environments.base import Environment
-from genenv.errors import DataError, GenenvError, RolloutError, UsageError
+from genenv.errors import DataError, RolloutError, UsageError
 from genenv.progress import advance
 from genenv.seeding import generator, stream
-from genenv.simulator.policy import TaskSource, names, spec_schemas
+from genenv.simulator.policy import NothingWrittenError, TaskSource, names, spec_schemas
 from genenv.simulator.schema_sampling import sample_json
 from genenv.simulator.settings import SimulatorConfig
 from genenv.types import Context, Generation, Json, JsonObject
+
+log = logging.getLogger(__name__)
 
 
 class VariationSource(TaskSource):
@@ -63,6 +66,7 @@ class FileSource(TaskSource):
         """
         super().__init__(config, seed=seed)
         self._specs = read_specs(Path(config.file or ""))[: config.file_tasks or None]
+        self._pass, self._order = -1, list[int]()
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Return the next specs. Their content has no relation to the seeds of the contexts."""
@@ -75,9 +79,10 @@ class FileSource(TaskSource):
 
     def _spec(self, place: int) -> JsonObject:
         time, within = divmod(place, len(self._specs))
-        order = list(range(len(self._specs)))
-        generator(self.seed, "file", time).shuffle(order)
-        return self._specs[order[within]]
+        if time != self._pass:
+            self._pass, self._order = time, list(range(len(self._specs)))
+            generator(self.seed, "file", time).shuffle(self._order)
+        return self._specs[self._order[within]]
 
 
 def read_specs(path: Path) -> list[JsonObject]:
@@ -143,7 +148,13 @@ class FixedTaskSource(TaskSource):
         self._written: dict[tuple[str, int], Spec] = {}
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
-        """Return `variations` different specs of each context's seed."""
+        """Return `variations` different specs of each context's seed.
+
+        A spec that cannot be written is asked for again in later rounds.
+
+        Raises:
+            NothingWrittenError: the round has no spec at all.
+        """
         wanted = list(self._drawn(contexts))
         new: dict[tuple[str, int], tuple[Context, str]] = {}
         for context, name, which in wanted:
@@ -151,9 +162,14 @@ class FixedTaskSource(TaskSource):
                 new.setdefault((context.seed.id, which), (context, name))
         asked = [replace(context, id=name) for context, name in new.values()]
         found: dict[str, Generation] = {}
-        for (slot, (context, name)), written in zip(
-            new.items(), await self._source.propose(env, asked), strict=True
-        ):
+        try:
+            specs = await self._source.propose(env, asked)
+        except NothingWrittenError as problem:
+            if not any((context.seed.id, which) in self._written for context, _, which in wanted):
+                raise
+            log.warning("a round goes on with tasks that were written before: %s", problem)
+            specs = [Generation(id=one.id, context_id=one.id, text="", finished=False) for one in asked]
+        for (slot, (context, name)), written in zip(new.items(), specs, strict=True):
             found[name] = replace(
                 written, id=name, context_id=context.id, stream=self._stream(context, slot[1])
             )
@@ -245,7 +261,7 @@ class EndpointSource(TaskSource):
         """Request each spec. A request without an answer becomes an unfinished generation.
 
         Raises:
-            GenenvError: no request was answered.
+            NothingWrittenError: no request was answered.
         """
         slots = asyncio.Semaphore(self._slots)
         schemas = spec_schemas(env, contexts)
@@ -268,7 +284,7 @@ class EndpointSource(TaskSource):
         finally:
             await self._assistant.close()
         if written and len(problems) == len(written):
-            raise GenenvError(
+            raise NothingWrittenError(
                 f"{self._assistant.address.shown} answered none of {len(written)} requests for tasks: "
                 f"{problems[0]}; committed rounds are kept, continue with --resume when it answers"
             )

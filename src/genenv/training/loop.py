@@ -238,13 +238,14 @@ class CoEvolution:
         if last is not None:
             self.pool.recall(store, last)
             if isinstance(self.policies.simulator, FixedTaskSource):
-                batches = [batch for number in store.rounds() for batch in store.batches(number)]
+                since = self.pool.written_alike_since(store, "per_seed", "writes")
+                batches = [batch for number in range(since, last + 1) for batch in store.batches(number)]
                 self.policies.simulator.recall(
                     [batch.context for batch in batches],
                     [proposal.generation for batch in batches for proposal in batch.proposals],
                 )
             if self.config.simulator.accumulate:
-                self.learner.recall(store, last)
+                self.learner.recall(store, last, since=self.pool.written_alike_since(store, "writes"))
             await self.policies.load(checkpoint_path(self.folder.checkpoints, last))
         self.folder.tidy(store, last, self.reporter.note)
         return last

@@ -15,7 +15,7 @@ from typing import cast
 
 from pydantic import BaseModel
 
-from genenv.agent.policy import Agent, AgentConfig, NamedAgentConfig
+from genenv.agent.policy import Agent, AgentConfig, NamedAgentConfig, check_agents
 from genenv.algorithms.advantages import agent_credit
 from genenv.algorithms.datum import Critic
 from genenv.algorithms.losses import find_loss
@@ -303,6 +303,7 @@ def start(
     folder = RunFolder.vacant(path)
     check_models(config)
     check_simulator(config.simulator)
+    check_agents(config.population)
     check_own_parts(config)
     for text in idle_settings(config):
         reporter.note(f"note: {text}")

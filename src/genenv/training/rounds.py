@@ -382,10 +382,16 @@ class Learner:
         self._pool: list[tuple[SimulatorSample, JsonObject]] = []
         """D_env: the selected generations so far with their schemas, if they accumulate."""
 
-    def recall(self, store: PoolStore, last: int) -> None:
-        """Restore the generations that accumulate, from the committed rounds up to the last."""
+    def recall(self, store: PoolStore, last: int, *, since: int) -> None:
+        """Restore the generations that accumulate, from the committed rounds up to the last.
+
+        Args:
+            store: the store of the run.
+            last: the last committed round.
+            since: the first round whose generations have the present schema.
+        """
         shift = self.config.shift.round
-        for number in range(shift if 0 < shift <= last else 1, last + 1):
+        for number in range(max(since, shift if shift <= last else 1), last + 1):
             samples = store.samples(number)
             used = {sample.generation.context_id for sample in samples}
             contexts = [batch.context for batch in store.batches(number) if batch.context.id in used]

@@ -5,13 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from statistics import fmean
 from typing import Protocol
 
 from genenv.config.run import RunConfig
 from genenv.curriculum.predictors import History, Probe, TextModel
 from genenv.curriculum.replay import Replay
-from genenv.curriculum.seed_choice import Controller, SeedChooser, checked_choice, choose_seeds, own_chooser
+from genenv.curriculum.seed_choice import (
+    Controller,
+    SeedChooser,
+    checked_choice,
+    checked_state,
+    choose_seeds,
+    own_chooser,
+    pass_sizes,
+)
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.simulator_rewards import in_round
 from genenv.curriculum.stats import SkillStats
@@ -23,7 +32,10 @@ from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator
 from genenv.settings import is_own
 from genenv.simulator.policy import make_contexts
-from genenv.types import Context, Group, JsonObject, Profile, Proposal, Seed, Task, accepted, leading
+from genenv.types import Context, Group, Json, JsonObject, Profile, Proposal, Seed, Task, accepted, leading
+
+_USUALLY_WRITTEN: JsonObject = {"per_seed": 0, "writes": "spec"}
+"""The defaults of `simulator.per_seed` and `simulator.writes`."""
 
 
 class Tasks(Protocol):
@@ -125,15 +137,39 @@ class TaskPool:
 
     def state(self) -> JsonObject:
         """Return the state that `recall` needs besides the tasks, as JSON."""
-        steered = {} if self.chooser is None else {self._chooser_key: self.chooser.state_dict()}
+        steered = dict[str, JsonObject]()
+        if self.chooser is not None:
+            name = self.config.curriculum.seed_choice
+            steered = {self._chooser_key: checked_state(self.chooser.state_dict(), name)}
         learned = {name: predictor.state_dict() for name, predictor in self.predictors.items()}
         known = learned if self.own_stats else next(iter(learned.values()), None)
         predicted = {self._predictor_key: known} if known else {}
         own = {name: stats.state_dict() for name, stats in self.own_stats.items()}
+        written = {key: value for key, value in self._writing.items() if value != _USUALLY_WRITTEN[key]}
         return {
             **{"stats": self.stats.state_dict(), "replay": self.replay.state_dict(), **steered, **predicted},
             **({"agents": own} if own else {}),
+            **({"written": written} if written else {}),
         }
+
+    @property
+    def _writing(self) -> dict[str, Json]:
+        """How tasks are written: the settings that a branch may have changed (`written_alike_since`)."""
+        return {key: getattr(self.config.simulator, key) for key in _USUALLY_WRITTEN}
+
+    def written_alike_since(self, store: PoolStore, *keys: str) -> int:
+        """Return the first round since which these settings of the simulator are as they are now.
+
+        Args:
+            store: the store of the run. A branch has rounds of the run that it came from.
+            keys: `per_seed` or `writes`, or both.
+        """
+        now, since = {key: self._writing[key] for key in keys}, 1
+        for number in store.rounds():
+            then = {**_USUALLY_WRITTEN, **_part({"written": {}, **store.state(number)}, "written")}
+            if any(then[key] != value for key, value in now.items()):
+                since = number + 1
+        return since
 
     def observe(
         self,
@@ -203,8 +239,9 @@ class TaskPool:
 
     @property
     def _chooser_key(self) -> str:
-        """Key of the chooser's state."""
-        return "controller" if isinstance(self.chooser, Controller) else "seed_choice"
+        """Key of the chooser's state. A branch with another chooser starts it without state."""
+        name = self.config.curriculum.seed_choice
+        return f"seed_choice {PurePath(name).name}" if is_own(name) else name
 
     def _controller(self) -> Controller:
         """Return a controller that ranks seeds by their demonstrations: number of steps, then text length."""
@@ -262,8 +299,7 @@ class TaskPool:
 
         Where candidates need more contexts than there are seeds, seeds are chosen in several passes.
         """
-        passes = -(-wanted // len(self.seeds))
-        sizes = (wanted // passes + (number < wanted % passes) for number in range(passes))
+        sizes = pass_sizes(wanted, len(self.seeds))
         return [seed for size in sizes for seed in self._different_seeds(agent, size, rng, curriculum)]
 
     def _different_seeds(

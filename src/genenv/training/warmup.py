@@ -22,6 +22,7 @@ from genenv.algorithms.advantages import imitate
 from genenv.algorithms.datum import Datum, Objective, Trainer, averaged
 from genenv.algorithms.settings import WarmupConfig
 from genenv.algorithms.update import warmup_lr_scale
+from genenv.curriculum.seed_choice import pass_sizes
 from genenv.environments.base import Environment
 from genenv.errors import EnvironmentCodeError, UpdateSkipped, UsageError
 from genenv.progress import Reporter, aside, staged
@@ -154,7 +155,8 @@ class SupervisedWarmup:
         variations = simulator.config.variations  # of one prompt, so that its prefill is shared
         steps: list[list[Datum]] = []
         for _ in range(config.steps):
-            chosen = rng.sample(list(seeds), min(-(-config.batch // variations), len(seeds)))
+            sizes = pass_sizes(-(-config.batch // variations), len(seeds))
+            chosen = [seed for size in sizes for seed in rng.sample(list(seeds), size)]
             written = [self._variation(sampler, seed, rng) for seed in chosen for _ in range(variations)]
             steps.append(written[: config.batch])
         limit, total = sampler.context_tokens, sum(map(len, steps))

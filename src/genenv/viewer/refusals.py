@@ -16,7 +16,7 @@ from genenv.viewer.lists import ASKED, PAGE, page, phrase, row_number
 
 REASONS = {
     "unfinished": "the generation reached the token limit before the spec ended.",
-    "syntax": "the text is not JSON.",
+    "syntax": "the text is not JSON, or too long.",
     "schema": "the text is JSON, but not a spec of the environment.",
     "inconsistent": "the difficulty fields do not describe the rest of the spec.",
     "execution": "the environment could not execute the spec, so there is no ground truth.",

@@ -369,8 +369,14 @@ class Crane(Pendulum):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"step": lambda self, state, *rest: state[:1]}, "`start` returns 2 numbers and `step` 1"),
-        ({"step": lambda self, state, action, physics, xp: physics["motor"]}, "KeyError: 'motor'"),
+        (
+            {"step": lambda self, state, *rest: state[:1]},
+            "cannot be used: ValueError: `start` returns 2 numbers and `step` 1",
+        ),
+        (
+            {"step": lambda self, state, action, physics, xp: physics["motor"]},
+            "raised KeyError: 'motor' (test_",
+        ),
         ({"quality": lambda self, *rest: float("nan")}, "numbers that are not finite"),
         ({"observe": lambda self, state, physics, xp: [[1.0], [2.0]]}, "TypeError"),
     ],
@@ -381,7 +387,9 @@ def test_a_system_of_ones_own_with_a_mistake_is_one_sentence(
     for name, function in changes.items():
         monkeypatch.setattr(Crane, name, function)
     find_system.cache_clear()
-    with pytest.raises(ValidationError, match="cannot be used") as caught:
+    with pytest.raises(
+        ValidationError, match=rf"environment\.system is '{__name__}:Crane', which "
+    ) as caught:
         ControlConfig(system=f"{__name__}:Crane")
     assert sentence in str(caught.value)
     find_system.cache_clear()

@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, Field, ValidationError
 
+from genenv.agent.policy import check_agents
 from genenv.config.resolved import by_key
 from genenv.config.run import RunConfig, load_config, parse_config
 from genenv.config.tables import apply_override, dump_tables, read_tables
@@ -180,6 +181,7 @@ class Grid(_File, frozen=True):
                 )
             read = parse_config(with_variant(document, variant))  # as its runs will read it
             check_simulator(read.simulator)
+            check_agents(read.population)
             check_own_parts(read)
             if shared_warmup:
                 _check_interface(parse_config(document), read, variant)
