@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from genenv.progress import advance
-from genenv.tools.discover.answers import shown_by
+from genenv.tools.discover.answers import result_kind, result_values, shown_by
 from genenv.tools.discover.probing import IDLE, Patience, Probe
 from genenv.tools.discover.recipes import (
     FRESH,
@@ -22,9 +22,8 @@ from genenv.tools.discover.recipes import (
     Link,
     Recipe,
     draw_arguments,
+    is_refused,
     parsed_result,
-    result_kind,
-    result_values,
     source_of,
     sources_of,
     succeeded,
@@ -387,7 +386,7 @@ class Explorer:
                 if (args := self._drawn(recipe, here, rng)) is not None:
                     calls.setdefault(repr(args), Call(tool=reader, args=args))
             outcomes = [self._last([*before, call]) for call in calls.values()]
-            self._told[key] = result_values(reader, (one.result for one in outcomes if one.error is None))
+            self._told[key] = result_values(reader, (one.result for one in outcomes if not is_refused(one)))
         return self._told[key]
 
     def with_untraced(self, graph: Graph, comparable: Callable[[Json], Json]) -> Graph:

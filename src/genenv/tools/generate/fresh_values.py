@@ -10,6 +10,7 @@ import random
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, time, timedelta
 from typing import cast
 
@@ -180,7 +181,7 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
         case "array":
             return _array(tool, {"description": told, **schema}, name, rng, depth)
         case "object":
-            return _object(tool, schema, rng, depth)
+            return _object(tool, schema, name, rng, depth)
         case "null":
             return None
         case None if not schema.keys() & _ONE_OF and (said := _DOCUMENTED.match(told)):
@@ -273,16 +274,30 @@ def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
     return list({repr(one): one for one in drawn}.values()) if least <= 1 else drawn
 
 
-def _object(tool: Tool, schema: JsonObject, rng: random.Random, depth: int) -> Json:
+def _object(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
     if depth >= _DEEPEST:
         return {}
     required = set(cast("Sequence[str]", schema.get("required", ())))
     properties = cast("Mapping[str, JsonObject]", schema.get("properties", {}))
-    return {
-        name: _value(tool, inner, name, rng, depth + 1)
-        for name, inner in properties.items()
-        if name in required or "const" in inner  # it may tell which alternative it is
+    if (noun := record_noun(tool, schema, name)) != tool.name:
+        tool = replace(tool, name=noun)
+    drawn = {
+        field: _value(tool, inner, field, rng, depth + 1)
+        for field, inner in properties.items()
+        if field in required or "const" in inner  # it may tell which alternative it is
     }
+    return consistent(drawn)
+
+
+def record_noun(tool: Tool, schema: JsonObject, name: str) -> str:
+    """Return what the fields of a record are about: a person, by the record's name or title, or the tool.
+
+    Args:
+        tool: the tool.
+        schema: the schema of the record.
+        name: the parameter that holds it.
+    """
+    return min(PEOPLE & {*words_of(name), *words_of(str(schema.get("title", "")))}, default=tool.name)
 
 
 def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool) -> Json:
