@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from genenv.tools.discover.descriptions import agreeing, is_said_required, is_wanted, misplaced, referring
 from genenv.tools.discover.free_records import free_records
-from genenv.tools.discover.state_values import Records, refers, wanted
+from genenv.tools.discover.state_values import Records, refers, wanted, words_of
 from genenv.tools.generate.fresh_values import consistent, fresh, record_noun, told_values
 from genenv.tools.language.words import COLUMN, SAID
 from genenv.tools.worlds.base import Call, Outcome, Tool
@@ -133,13 +133,16 @@ def is_refused(outcome: Outcome, args: Mapping[str, Json] = MappingProxyType({})
 
 _ERROR = re.compile(r"\s*error\b", re.IGNORECASE)
 _NOTHING: tuple[Json, ...] = (None, "", [], {})
+_PAGING = frozenset({"count", "cursor", "limit", "more", "next", "offset", "page", "size", "total"})
+"""Words of what a page says besides its items."""
 
 
 def _is_empty(result: Json, args: Mapping[str, Json]) -> bool:
-    """Whether a result is empty, or a record of empty lists or records.
+    """Whether a result is empty, or a record of empty lists or records, maybe with zeros.
 
     So is a record of which nothing is left but empty values and no's, without what it repeats of the
-    arguments: `{"deleted": false, "id": "x"}`.
+    arguments: `{"deleted": false, "id": "x"}`. An empty page is empty, whatever number it has, and however
+    many others there are; but what is told of a record by its id says something.
     """
     if result is False or result in _NOTHING:
         return True
@@ -149,7 +152,11 @@ def _is_empty(result: Json, args: Mapping[str, Json]) -> bool:
     new = [one for one in held if one not in args.values() or one in (True, False)]
     if len(new) < len(held) and new and all(one is False or one in _NOTHING for one in new):
         return True
-    return any(isinstance(one, Mapping | list) for one in held) and all(one in _NOTHING for one in held)
+    is_page = bool(args) and not any(map(refers, args))
+    return any(isinstance(one, Mapping | list) for one in held) and all(
+        one in _NOTHING or one == 0 or (is_page and isinstance(one, int) and _PAGING & {*words_of(name)})
+        for name, one in result.items()
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import re
 import time
@@ -32,6 +33,7 @@ from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.nondeterminism import (
     Nondeterminism,
     find_nondeterminism,
+    traces,
     without_nondeterminism,
 )
 from genenv.tools.discover.recipes import Graph, found_by
@@ -82,6 +84,8 @@ class Made:
     bundle: Bundle
     world: LoadedWorld
     """The tools as they were explored, closed."""
+    traces: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    """What tools change that are called like lookups, as kinds of values in the state."""
     drawn: Drawn = field(default_factory=Drawn)
     """Counts of the drawn tasks."""
     stopped: bool = False
@@ -209,7 +213,7 @@ def _made(
                 explorer.also = lambda _: spoken.kinds(None)
                 graph = explorer.explore()
         explorer, graph = with_questions(explorer, graph, world, wanted.seed, reporter)
-        found = Nondeterminism((), ())
+        found, left = Nondeterminism((), ()), dict[str, tuple[str, ...]]()
         if graph.recipes:
             explorer.seconds_left = lambda: budget.left(_EXPLORING_AGAIN)
             with staged(reporter, "calling the tools twice", items=None, unit="programs"):
@@ -219,6 +223,8 @@ def _made(
             graph = replace(without_nondeterminism(graph, found), asked=graph.asked)
             if volatile := frozenset(found.state):
                 graph = explorer.with_untraced(graph, lambda state: comparable(state, volatile))
+                graph = explorer.without_traces(graph, lambda state: comparable(state, volatile))
+            left = traces(explorer, graph, random.Random(f"{wanted.seed} traces"))
         graph = replace(graph, begins_with=begins)
         if not graph.recipes:
             reasons = "; ".join(f"{tool}: {error}" for tool, error in graph.failures.items())
@@ -242,7 +248,7 @@ def _made(
     (folder / "wordings.toml").write_text(wordings_toml(wordings), encoding="utf-8")
     if spoken.values:
         (folder / "values.toml").write_text(values_toml(spoken), encoding="utf-8")
-    return Made(bundle=Bundle.open(folder), world=world)
+    return Made(bundle=Bundle.open(folder), world=world, traces=left)
 
 
 def _opened(origin: ToolOrigin, source: Source, files: Path) -> tuple[LoadedWorld, list[str]]:
@@ -335,11 +341,14 @@ def redraw(folder: Path, wanted: Asked, examine: Examine, reporter: Reporter) ->
     if not bundle.graph.recipes:
         raise UsageError(f"{folder / 'graph.json'} names no tool that can be called; {folder} is as it was")
     with _drawing(bundle, wanted, examine, Budget(wanted.limits)) as drawing:
+        before, graph = bundle.graph, drawing.compare()
         found = drawing.sides({False: wanted.base, True: wanted.held_out}, reporter)
         drawn = Drawn.of(drawing, (wanted.base, wanted.held_out))
     if drawn.lacking is not None:
         raise UsageError(f"{drawn.lacking}; {folder} is as it was")
     write_tasks(bundle, found)
+    if graph != before:
+        (folder / "graph.json").write_text(graph_json(graph), encoding="utf-8")
     if (file := folder / "README.md").is_file():  # it may state the numbers of tasks
         told = f"{drawn.base} tasks for training and {drawn.held_out} for measuring"
         file.write_text(_COUNTS.sub(told, file.read_text(encoding="utf-8"), count=1), encoding="utf-8")
@@ -442,7 +451,20 @@ def warnings(made: Made) -> list[str]:
         f"{len(failed)} of {len(failed) + len(made.graph.recipes)} tools never succeeded: {', '.join(failed)}"
     )
     said = [f"{never}; no task calls them, and README.md says what they answered"] if failed else []
-    return [*said, *made.drawn.warnings]
+    return [*said, *_lookups_that_write(made), *made.drawn.warnings]
+
+
+def _lookups_that_write(made: Made) -> Iterator[str]:
+    """Yield a sentence about the tools that look things up by their names and change the state."""
+    if made.traces:
+        places = dict.fromkeys(place for one in made.traces.values() for place in one)
+        named = ", ".join(f"{tool} ({' and '.join(one)})" for tool, one in made.traces.items())
+        ignored = json.dumps([*dict.fromkeys((*made.bundle.about.state.volatile, *places))])
+        yield (
+            f"these tools look things up by their names, and change the state, so that looking once more fails "
+            f"a task: {named}; if that is no more than a log or a cache, set volatile = {ignored} in "
+            "bundle.toml and draw again: genenv env tasks"
+        )
 
 
 def _notes(made: Made) -> Sequence[str]:
@@ -459,6 +481,7 @@ def _notes(made: Made) -> Sequence[str]:
         notes.append(f"- These differ from one time to the next and do not count: {', '.join(volatile)}")
     if results := made.bundle.about.state.results:
         notes.append(f"- Of what tools find, these differ and do not count: {', '.join(results)}")
+    notes += [f"- {one[:1].upper()}{one[1:]}." for one in _lookups_that_write(made)]
     notes += [f"- {one}" for one in said_of_unseen(made.graph)]
     if isinstance(made.world, RecordedWorld) and (ended := made.world.ended):
         notes.append(f"- Not all was recorded: {ended}. What was is here.")
