@@ -6,6 +6,7 @@ import math
 import shutil
 import sqlite3
 from contextlib import closing
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,8 @@ def made(folder: Path, file: str | Path = "desk.py", made_of: str = "", **wanted
         patch.setattr(exploring, "_SECONDS", math.inf)
         patch.setattr(exploring, "_RECORD_SECONDS", math.inf)
         patch.setattr(exploring, "_ALL_SECONDS", math.inf)
-        return make(
-            folder, Wanted(origin=origin, **{"base": 24, "held_out": 8, **wanted}), examined, Silent()
-        )
+        usual: dict[str, Any] = {"base": 24, "held_out": 8, "first_day": date(2026, 1, 5)}
+        return make(folder, Wanted(origin=origin, **{**usual, **wanted}), examined, Silent())
 
 
 def fewer(bundle: Path, to: Path, *, base: int, held_out: int) -> Path:

@@ -6,6 +6,7 @@ Also find the values that lookups change, which checks may have to ignore: logs 
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from typing import cast
 
 from genenv.progress import advance
 from genenv.tools.discover.exploring import Explorer
-from genenv.tools.discover.recipes import Graph, parsed_result
+from genenv.tools.discover.recipes import FRESH, Graph, is_refused, parsed_result
 from genenv.tools.discover.state_values import ANY, FILES, HIDDEN, KEY, leaves, records, words_of
 from genenv.tools.language.words import READING
 from genenv.tools.worlds.base import Call, World
@@ -218,3 +219,25 @@ def _changing(one: Json, other: Json, tables: Collection[str], kind: str = "") -
             yield from _changing(before, after, tables, f"{start}{ANY}")
     else:
         yield kind
+
+
+_YEAR = re.compile(r"\d{4}(?=-\d\d-\d\d)")
+
+
+def refusing_past(explorer: Explorer, graph: Graph, rng: random.Random) -> list[str]:
+    """Return the tools of which calls with a made-up date succeed, and fail with the same date long ago."""
+    found: dict[str, None] = {}
+    for name, recipe in graph.recipes.items():
+        for _ in range(_LOOKS if FRESH in recipe.ways.values() else 0):
+            call = explorer.attempt(recipe, (), rng)
+            made_up = {one for one, way in recipe.ways.items() if way == FRESH}
+            past = {
+                one: _YEAR.sub("2000", value)
+                for one, value in (call.args if call else {}).items()
+                if one in made_up and isinstance(value, str) and _YEAR.match(value)
+            }
+            if call and past:
+                ago = Call(tool=name, args={**call.args, **past})
+                if is_refused(explorer.world.play([ago]).outcomes[0], ago.args):
+                    found[name] = None
+    return list(found)

@@ -475,8 +475,7 @@ class Probe:
         good = succeeded(outcome, writes=outcome.changed or self._tool.writes is True, args=args)
         self._luck.note(Call(tool=self._tool.name, args=args), ways, good=good)
         if not good and self.said != IDLE:
-            told = "it answers {}" if outcome.changed else NOTHING
-            self.said = outcome.error or told.format(outcome.text[:60])
+            self.said = outcome.error or NOTHING.format(outcome.text[:60])
         return outcome
 
     def _drawn(

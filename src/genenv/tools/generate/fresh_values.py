@@ -11,7 +11,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, time, timedelta
+from datetime import datetime, time
 from typing import cast
 
 from genenv.tools.discover.descriptions import (
@@ -27,12 +27,13 @@ from genenv.tools.discover.descriptions import (
 from genenv.tools.discover.state_values import PATHS, PLACES, parts_of, words_of
 from genenv.tools.generate.named_texts import (
     CATEGORIES,
-    FIRST_DAY,
     isbn,
     of_one_currency,
     of_one_person,
     other_text,
     person,
+    random_day,
+    random_second,
     usual_text,
 )
 from genenv.tools.language.words import NOTES, PEOPLE, QUALITIES, THINGS
@@ -41,8 +42,6 @@ from genenv.types import Json, JsonObject
 from genenv.untrusted import patterns
 from genenv.untrusted.patterns import BadPattern, TookTooLong
 
-_FIRST_SECOND = 1_767_571_200
-"""The same day in seconds since 1970."""
 _DEEPEST = 4
 _MOST_ITEMS, _MOST_CHARS, _MOST_NUMBER = 100, 4000, 10**15
 """Maximum list length, text length and absolute number that are drawn; tasks with more are impractical."""
@@ -304,7 +303,7 @@ def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool) -
     least, above = _bound(schema, "minimum", "exclusiveMinimum", max)
     most, below = _bound(schema, "maximum", "exclusiveMaximum", min)
     if least is None and most is None and {"timestamp", "epoch"} & set(words_of(name)):
-        return _FIRST_SECOND + 900 * rng.randrange(330 * 96)
+        return random_second(rng)
     if least is None and most is None:
         least, most = _RANGES.get((parts_of(name) or [""])[-1], (None, None))
     if least is None and most is None:
@@ -371,7 +370,7 @@ def _string(
     if form == IDENTIFIER:
         return f"{rng.choice(QUALITIES)}_{rng.choice(THINGS)}"
     whose = person(rng)
-    day = FIRST_DAY + timedelta(days=rng.randrange(330))
+    day = random_day(rng)
     if form in _NUMERIC:
         return str(rng.randint(1, 90))
     if form == "date-time" or str(form).startswith("%"):
