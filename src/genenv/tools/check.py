@@ -17,8 +17,8 @@ from typing import Any, cast
 from genenv.environments.common import caseless
 from genenv.tools.calls import Reply, format_calls, read_reply
 from genenv.tools.discover.answers import has_items
-from genenv.tools.discover.recipes import FRESH
-from genenv.tools.discover.state_values import refers
+from genenv.tools.discover.recipes import FRESH, is_refused
+from genenv.tools.discover.state_values import refers, wanted
 from genenv.tools.generate.fresh_values import fresh, is_closed
 from genenv.tools.language.said import says, states, unfounded
 from genenv.tools.language.wording import (
@@ -43,7 +43,7 @@ EXTRA_CALL_COST = 0.2
 MAX_PARTIAL = 0.95
 """Maximum credit of a rollout that is not right."""
 _MOST_OTHERS = 8
-"""Number of values of a closed set that are tried in place of a task's."""
+"""Number of values of a closed set, or of a kind, that are tried in place of a task's."""
 _MOST_UNFOUNDED = 6
 """Maximum number of different numbers in a reply with an answer that neither the request nor a result has."""
 _DRAWS = 20
@@ -246,7 +246,7 @@ def _untraced(
 
     Each call of the solution with such an argument needs a call of its own, on the same records.
     """
-    left = [one for one, outcome in zip(calls, outcomes, strict=False) if outcome.error is None]
+    left = [one for one, outcome in zip(calls, outcomes, strict=False) if not is_refused(outcome, one.args)]
     for call in oracle:
         recipe = toolbox.graph.recipes.get(call.tool)
         if recipe is None or not recipe.writes or not recipe.unseen:
@@ -278,7 +278,7 @@ def _is_obtained(
 ) -> bool:
     """Return whether calls have given the result of one: calls of other tools, or of its own for the same.
 
-    A call of its own with further arguments may give more: a longer page.
+    With further arguments, a call of its own may give more items.
     """
     good = [(one, outcome.result) for one, outcome in made if outcome.error is None]
     if toolbox.bundle.is_unsteady(call.tool):
@@ -439,24 +439,25 @@ def _needs_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
                 continue
             for other in _with_others(tool, call, name, rng):
                 played = toolbox.world.play([*before, *calls[:number], other, *calls[number + 1 :]])
-                if any(one.error for one in played.outcomes):
+                if any(map(is_refused, played.outcomes)):
                     continue
                 if toolbox.comparable(played.state) == end:
-                    return Rejection(
-                        RejectReason.TRIVIAL, f"With another {name} of {call.tool} the end is the same."
-                    )
+                    said = f"With another {name} of {call.tool} the end is the same."
+                    return Rejection(RejectReason.TRIVIAL, said)
                 break
     return None
 
 
-def _with_others(tool: Tool, call: Call, name: str, rng: random.Random) -> Iterator[Call]:
-    """Yield a call with a few other values of an argument, of an integer the next one and 1 first."""
+def _with_others(
+    tool: Tool, call: Call, name: str, rng: random.Random, known: Sequence[Json] = ()
+) -> Iterator[Call]:
+    """Yield a call with a few other values of an argument: made-up ones, and some of those that are known."""
     value, schema = call.args[name], tool.resolved(tool.properties[name])
     if is_closed(tool, name):
         others = [*cast("Sequence[Json]", schema.get("enum", (True, False)))][:_MOST_OTHERS]
     else:
         small = [value + 1, 1] if type(value) is int else []
-        others = [*small, *(fresh(tool, name, rng) for _ in range(2))]
+        others = [*small, *(fresh(tool, name, rng) for _ in range(2)), *known]
     for other in others:
         made = Call(tool=call.tool, args={**call.args, name: other})
         if other != value and tool.problem(made.args) is None:
@@ -464,28 +465,31 @@ def _with_others(tool: Tool, call: Call, name: str, rng: random.Random) -> Itera
 
 
 def _needs_every_lookup(toolbox: Toolbox, task: Task) -> Rejection | None:
-    """Reject a task with a lookup that `check` cannot verify.
-
-    Its result is that of another call of the solution, or stays the same with other values of an argument
-    that is stated, as where these find nothing either.
-    """
+    """Reject a task with a lookup whose result another call gives, or other values of a stated argument."""
     before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
     made = list(zip(calls, toolbox.world.play([*before, *calls]).outcomes[len(before) :], strict=True))
-    steps = Program.model_validate(task.spec).calls
     for number in _lookups(toolbox, task):
         (call, outcome), others = made[number], [*made[:number], *made[number + 1 :]]
         if _is_obtained(toolbox, task, call, outcome, others):
             return Rejection(RejectReason.TRIVIAL, f"Another call gives the result of {call.tool}.")
-        if toolbox.bundle.is_unsteady(call.tool):
-            continue
-        tool, rng = toolbox.world.tools[call.tool], random.Random(f"{json.dumps(task.spec)} {number}")
-        for name in steps[number].args:
-            others = _with_others(tool, call, name, rng)
-            ends = [toolbox.world.play([*before, *calls[:number], other]).outcomes[-1] for other in others]
-            if ends and all(_is_obtained(toolbox, task, call, outcome, [(call, one)]) for one in ends):
+        for name, alike in _alike(toolbox, task, number):
+            ends = (toolbox.world.play([*before, *calls[:number], one]).outcomes[-1] for one in alike)
+            same = (_is_obtained(toolbox, task, call, outcome, [(call, one)]) for one in ends)
+            if next(same, False) and all(same):
                 said = f"With another {name} of {call.tool} the result is the same."
                 return Rejection(RejectReason.TRIVIAL, said)
     return None
+
+
+def _alike(toolbox: Toolbox, task: Task, number: int) -> Iterator[tuple[str, Iterator[Call]]]:
+    """Yield each stated argument of a lookup, and calls with other values of it."""
+    program, call = Program.model_validate(task.spec), calls_of(task.payload, "calls")[number]
+    tool, ways = toolbox.world.tools[call.tool], toolbox.graph.recipes[call.tool].ways
+    rng, values = random.Random(f"{json.dumps(task.spec)} {number}"), toolbox.values(program)
+    for name in program.calls[number].args if not toolbox.bundle.is_unsteady(call.tool) else ():
+        kinds = (ways.get(name, ""), *wanted(name, call.tool, [*values]))
+        known = [value for kind in kinds for value in values.get(kind, ())[:_MOST_OTHERS]]
+        yield name, _with_others(tool, call, name, rng, known)
 
 
 def _with_fewer(call: Call, unseen: Container[str]) -> Iterator[tuple[str, list[Call]]]:
@@ -515,11 +519,8 @@ def _states_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
         said = implied[number] if number < len(implied) else ()
         for name, value in ((name, value) for name, value in step.args.items() if name not in said):
             ways = [one for form in FORMS for one in speech.in_words(step.tool, name, value, form)]
-            if program.request:
-                is_stated = _is_stated(text, value, ways)
-            else:
-                is_stated = any(one in text for one in (speech.manner.text(value), *ways))
-            if not is_stated:
+            plain = [speech.manner.text(value), *ways]
+            if not (_is_stated(text, value, ways) if program.request else any(one in text for one in plain)):
                 return Rejection(RejectReason.UNSTATED, f"The {name} of {step.tool} is not in the text.")
     return None
 

@@ -228,14 +228,11 @@ def refusing_past(explorer: Explorer, graph: Graph, rng: random.Random) -> list[
     """Return the tools of which calls with a made-up date succeed, and fail with the same date long ago."""
     found: dict[str, None] = {}
     for name, recipe in graph.recipes.items():
-        for _ in range(_LOOKS if FRESH in recipe.ways.values() else 0):
+        made_up = [one for one, way in recipe.ways.items() if way == FRESH]
+        for _ in range(_LOOKS if made_up else 0):
             call = explorer.attempt(recipe, (), rng)
-            made_up = {one for one, way in recipe.ways.items() if way == FRESH}
-            past = {
-                one: _YEAR.sub("2000", value)
-                for one, value in (call.args if call else {}).items()
-                if one in made_up and isinstance(value, str) and _YEAR.match(value)
-            }
+            told = {one: str(call.args[one]) for one in made_up if one in call.args} if call else {}
+            past = {one: _YEAR.sub("2000", text) for one, text in told.items() if _YEAR.match(text)}
             if call and past:
                 ago = Call(tool=name, args={**call.args, **past})
                 if is_refused(explorer.world.play([ago]).outcomes[0], ago.args):

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, cast
+from typing import cast
 
 from pydantic import JsonValue
 
@@ -410,7 +410,7 @@ def _place(
     """Put values of the state into the records of an argument, usually all from one record of the state."""
     alike = _together(fields.values(), held)
     left = rng.sample(alike, len(alike)) if alike else []
-    for record in cast("Sequence[Any]", argument if isinstance(argument, list) else [argument]):
+    for record in items(argument):
         own = left.pop() if left and rng.random() < _OF_ONE_RECORD else None
         if not isinstance(record, dict):
             continue

@@ -501,8 +501,8 @@ def _notes(made: Made) -> Sequence[str]:
     if made.aging:
         notes.append(
             f"- {', '.join(f'`{tool}`' for tool in made.aging)}: dates of the past are refused, so that "
-            "tasks with dates fail when these are over. Made-up dates begin with first_day of bundle.toml: set a "
-            "later day then, and draw again: genenv env tasks."
+            "tasks with dates fail when these are over. Made-up dates begin with first_day of bundle.toml: "
+            "set a later day then, and draw again: genenv env tasks."
         )
     notes += [f"- {one}" for one in said_of_unseen(made.graph)]
     if isinstance(made.world, RecordedWorld) and (ended := made.world.ended):
