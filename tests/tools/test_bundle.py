@@ -8,29 +8,34 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bundles import EXAMPLES, call, ledger, made
+from bundles import EXAMPLES, asked, by_hand, call, ledger, made, recipe
 from genenv.config.run import load_config
 from genenv.environments import load_environment
-from genenv.environments.common import at_random
+from genenv.environments.common import Refused, at_random
 from genenv.environments.wrappers import ByParameters
 from genenv.errors import DataError, GenenvError, UsageError
 from genenv.gate.gate import base_tasks, examined
 from genenv.tools.bundle import Bundle, comparable
 from genenv.tools.bundle_check import check_tools
 from genenv.tools.calls import format_calls
-from genenv.tools.check import audit, calls_of
+from genenv.tools.check import audit, calls_of, misstated
+from genenv.tools.discover.nondeterminism import refusing_past
 from genenv.tools.environment import Tools
+from genenv.tools.generate.make_bundle import Wanted
+from genenv.tools.generate.written_tasks import Proposal, program_of
 from genenv.tools.language.said import says, unfounded
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
 from genenv.tools.toolbox import is_for_measuring
-from genenv.types import JsonObject, Lineage, Origin, Rejection, RejectReason, Task
+from genenv.tools.worlds.origins import PythonOrigin
+from genenv.types import JsonObject, Lineage, Origin, Rejection, RejectReason, Seed, Task
 
 
 @pytest.fixture(scope="module")
@@ -483,3 +488,138 @@ def test_the_settings_that_come_with_a_bundle_train_on_all_of_its_tasks(desk_bun
     assert (len(tasks), len(env.held_out()), env.omitted) == (60, 20, None)
     assert {task.payload["mode"] for task in tasks} == {"single", "multi"}
     env.world.close()
+
+
+DIARY = '''
+"""Events with filters, and messages that may be refused."""
+from datetime import date
+from typing import Literal
+
+events = {n: {"title": f"event {n}", "room": "A" if n % 2 else "B", "day": n} for n in range(1, 5)}
+sent = []
+
+
+def list_events(room: Literal["A", "B", "C"] | None = None, page: int = 1, limit: int = 3) -> dict:
+    """List events."""
+    found = [{"id": n, **one} for n, one in events.items() if room in (None, one["room"])]
+    part = found[(page - 1) * limit : page * limit]
+    return {"events": part, "next": page + 1 if page * limit < len(found) else None}
+
+
+def send(to: str, again: bool = False) -> dict:
+    """Send a message."""
+    sent.append([to, again])
+    return {"ok": True} if "@" in to else {"error": f"{to} is no address"}
+
+
+def move(event: int, days: float) -> float:
+    """Move an event."""
+    events[event]["day"] += days
+    return events[event]["day"]
+
+
+def add_event(title: str, day: date) -> str:
+    """Add an event."""
+    if day < date.fromisoformat("2031-01-01"):
+        raise ValueError("it cannot be in the past")
+    events[len(events) + 1] = {"title": title, "room": "A", "day": day.isoformat()}
+    return title
+'''
+
+
+@pytest.fixture(scope="module")
+def diary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
+    folder = by_hand(
+        tmp_path_factory.mktemp("bundles") / "diary",
+        DIARY,
+        recipe("list_events", room="new", page="new", limit="new"),
+        recipe("send", writes=True, to="new", again="new"),
+        recipe("move", writes=True, event="events.#", days="new"),
+        recipe("add_event", writes=True, title="new", day="new"),
+        first_day=date(2031, 2, 1),
+    )
+    env = Tools(folder=folder)
+    yield env
+    env.world.close()
+
+
+@pytest.mark.parametrize(
+    ("request_text", "days", "stated"),
+    [
+        ("Move event 2 by 15 days.", 5, False),
+        ("Move event 2 by 1,250 days.", 250, False),
+        ("Move event 2 by 2.5 days.", 5, False),
+        ("Move event 2 by 1,250 days.", 1250, True),
+        ("Move event 2 by 2.5 days.", 2.5, True),
+    ],
+)
+def test_a_number_inside_another_one_is_not_stated(
+    diary: Tools, request_text: str, days: float, stated: bool
+) -> None:
+    task = asked(diary, call("move", event=2, days=days), request=request_text)
+    assert isinstance(task, Task)
+    assert (misstated(diary, task) is None) is stated
+
+
+def test_truth_values_of_a_written_request_are_left_to_the_round_trip(diary: Tools) -> None:
+    text = "Send it to ann@example.com{}."
+    for words, again in ((", once more", True), (" as you know", False), ("", True)):
+        task = asked(diary, call("send", to="ann@example.com", again=again), request=text.format(words))
+        assert isinstance(task, Task)
+        assert misstated(diary, task) is None
+
+
+def test_a_call_that_answers_an_error_solves_nothing_though_it_leaves_a_trace(diary: Tools) -> None:
+    assert isinstance(asked(diary, call("send", to="ann@example.com")), Task)
+    refused = asked(diary, call("send", to="ann"))
+    assert isinstance(refused, Rejection)
+    assert refused.explanation == 'send fails: {"error":"ann is no address"}'
+    proposal = Proposal.model_validate(
+        {"request": "Send it to ann.", "calls": [{"tool": "send", "args": {"to": "ann"}}]}
+    )
+    with pytest.raises(Refused, match="send fails"):
+        program_of(diary, (), proposal, random.Random(0))
+
+
+def test_a_filter_that_changes_nothing_is_in_no_task(diary: Tools) -> None:
+    needed = [{"room": "A"}, {"page": 2}, {"room": "B", "limit": 1}, {"limit": 2}]
+    needless = [{"room": "C", "page": 8}, {"room": "A", "page": 8}, {"room": "C", "limit": 2}]
+    for args in (*needed, *needless):
+        task = asked(diary, call("list_events", **args))
+        assert isinstance(task, Task)
+        problem = audit(diary, task)
+        assert (problem is None) is (args in needed), args
+        assert problem is None or "of list_events the result is the same" in problem.explanation
+
+
+def test_a_lookup_with_further_arguments_counts_if_it_finds_all_and_more(diary: Tools) -> None:
+    task = asked(diary, call("list_events"))
+    assert isinstance(task, Task)
+    ways = {
+        "limit=100": True,
+        "limit=3": True,
+        "limit=2": False,
+        'room="A", limit=100': False,
+        "page=2": False,
+    }
+    for args, right in ways.items():
+        assert diary.check(task, (f"list_events({args})",)).success is right, args
+    task = asked(diary, call("list_events", room="A"))
+    assert isinstance(task, Task)
+    assert diary.check(task, ('list_events(room="A", limit=50)',)).success
+    assert not diary.check(task, ("list_events(limit=50)",)).success, "the room was stated"
+
+
+def test_made_up_dates_of_a_bundle_begin_with_its_first_day(diary: Tools) -> None:
+    parameters = diary.parameters.model_validate(
+        {"n_calls": 1, "chained": False, "answer": False, "n_tools": 4, "tools": "add_event"}
+    )
+    seed = Seed(id="s", environment="tools", skills=(), spec={})
+    drawn = [diary.drawn(parameters, seed, random.Random(n)) for n in range(6)]
+    days = [one.calls[0].args["day"] for one in drawn if isinstance(one, Program)]
+    assert len({*days}) > 3
+    assert all("2031-02-01" <= str(day) < "2032-01-01" for day in days)
+    explorer = diary.walker().explorer(random.Random(0))
+    with diary.dates():
+        assert refusing_past(explorer, diary.graph, random.Random(0)) == ["add_event"]
+    assert Wanted(origin=PythonOrigin(EXAMPLES / "desk.py", "")).first_day > datetime.now(tz=UTC).date()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import re
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
 
+from genenv.tools.discover.recipes import Held, Recipe, draw_arguments
 from genenv.tools.generate.fresh_values import consistent, fresh
-from genenv.tools.generate.named_texts import TITLES, alike
+from genenv.tools.generate.named_texts import TITLES, alike, dates_from
 from genenv.tools.language.words import FIRST_NAMES
 from genenv.tools.worlds.base import Tool
 
@@ -129,6 +130,58 @@ def test_a_made_up_address_is_that_of_the_only_person_who_is_named() -> None:
     two = {**one, "friend": "Omar Falk"}
     assert consistent(two) == two
     assert consistent({"name": "Blue Lamp", "email": "kira.nash@example.com"})["email"][0] == "k"
+
+
+GUEST: dict[str, Any] = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in ("name", "email", "phone")},
+    "required": ["name"],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "schema"),
+    [
+        ("guest", {**GUEST, "required": ["name", "email"]}),
+        ("passengers", {"type": "array", "items": {**GUEST, "required": ["name", "email"]}}),
+        ("lead", {**GUEST, "title": "Contact", "required": ["name", "email"]}),
+    ],
+)
+def test_a_made_up_record_of_a_person_has_a_name_and_its_address(name: str, schema: dict[str, Any]) -> None:
+    tool = Tool(name="add_booking", parameters={"type": "object", "properties": {name: schema}})
+    for seed in range(20):
+        drawn: Any = fresh(tool, name, random.Random(seed))
+        for one in drawn if isinstance(drawn, list) else [drawn]:
+            assert one["email"] == f"{one['name'].replace(' ', '.').lower()}@example.com"
+
+
+def test_a_field_that_a_record_may_have_agrees_with_those_that_it_must_have() -> None:
+    tool = Tool(
+        name="add_booking",
+        parameters={"type": "object", "properties": {"guest": GUEST}, "required": ["guest"]},
+    )
+    ways = {"guest": "new", "guest.name": "new", "guest.email": "new"}
+    one = Recipe(tool="add_booking", writes=True, ways=ways, success=1.0)
+    drawn: list[Any] = [draw_arguments(tool, one, Held({}), random.Random(seed)) for seed in range(20)]
+    both = [args["guest"] for args in drawn if "email" in args["guest"]]
+    assert both
+    assert all(one["email"].startswith(one["name"].split()[0].lower()) for one in both)
+
+
+def test_made_up_moments_begin_with_the_first_day_of_the_context() -> None:
+    number: dict[str, Any] = {"timestamp": {"type": "integer"}, "day": {"type": "string", "format": "date"}}
+    tool = Tool(name="log", parameters={"type": "object", "properties": number})
+
+    def drawn() -> tuple[Any, Any]:
+        return fresh(tool, "timestamp", random.Random(1)), fresh(tool, "day", random.Random(2))
+
+    usual = drawn()
+    assert datetime.fromtimestamp(usual[0], UTC).year == date.fromisoformat(usual[1]).year == 2026
+    with dates_from(date(2031, 1, 5)):
+        assert drawn()[0] - usual[0] == (date(2031, 1, 5) - date(2026, 1, 5)).days * 86_400
+        assert date.fromisoformat(drawn()[1]).year == 2031
+    with dates_from(None):
+        assert drawn() == usual
 
 
 def test_made_up_name_sign_and_code_are_those_of_one_currency() -> None:

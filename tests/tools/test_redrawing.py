@@ -107,3 +107,66 @@ def test_a_bundle_of_which_nothing_can_be_drawn_stays_as_it_was(tmp_path: Path) 
     assert graph.recipes
     assert "`genenv env new`" in refused("env", "tasks", bundle, "--from", "desk.py")
     assert "it has no bundle.toml" in refused("env", "tasks", tmp_path)
+
+
+HOTEL = '''
+"""A hotel that keeps a log of what was looked at, and takes no booking of the past."""
+from datetime import date
+
+guests = {f"G-{n}": {"name": name, "nights": n} for n, name in enumerate(["Ada", "Ben", "Cleo", "Dora"], 2)}
+LOG = []
+
+
+def find_guest(name: str) -> dict:
+    """Find a guest by name."""
+    LOG.append(["find", name])
+    for key, one in guests.items():
+        if one["name"] == name:
+            return {"guest_id": key, **one}
+    return {"error": "nobody has that name"}
+
+
+def set_nights(guest_id: str, nights: int) -> int:
+    """Change how long a guest stays."""
+    guests[guest_id]["nights"] = nights
+    return nights
+
+
+def add_guest(name: str, arrival: date) -> str:
+    """Add a guest."""
+    if arrival < date.today():
+        raise ValueError("the day is over")
+    guests[f"G-{len(guests) + 2}"] = {"name": name, "nights": 1, "arrival": arrival.isoformat()}
+    return f"G-{len(guests) + 1}"
+'''
+
+
+@pytest.mark.long
+def test_what_lookups_leave_behind_is_named_and_is_no_write_once_it_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "hotel.py").write_text(HOTEL)
+    bundle = tmp_path / "hotel"
+    few = ("--tasks", 20, "--held-out", 6)
+    said = succeeds("env", "new", bundle, "--from", tmp_path / "hotel.py", *few)
+    readme, about = (bundle / "README.md").read_text(), (bundle / "bundle.toml").read_text()
+    for told in (said.stderr, readme):
+        assert 'find_guest (LOG); if that is no more than a log or a cache, set volatile = ["LOG"]' in told
+    assert "- `add_guest`: dates of the past are refused" in readme
+    assert "| find_guest | writes |" in readme
+    (bundle / "bundle.toml").write_text(about.replace("volatile = []", 'volatile = ["LOG"]'))
+    succeeds("env", "tasks", bundle, *few)
+    graph = Bundle.open(bundle).graph
+    assert {name: one.writes for name, one in graph.recipes.items()} == {
+        **{"find_guest": False, "set_nights": True, "add_guest": True}
+    }
+    assert ("find_guest", "set_nights") in [(link.reader, link.user) for link in graph.links]
+    assert "| find_guest | reads |" in (bundle / "README.md").read_text()
+    env = Tools(folder=bundle)
+    tasks = [*base_tasks(env, env.seeds(), seed=0).values()]
+    assert len(tasks) == 20
+    assert any(one.spec["calls"][0]["tool"] == "find_guest" for one in tasks)
+    for task in tasks:
+        first, *rest = task.oracle
+        assert env.check(task, task.oracle).success
+        if "find_guest" in task.payload["tools"]:
+            assert env.check(task, (f'find_guest(name="Ada")\n{first}', *rest)).success, "looking is no harm"
+    env.world.close()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from genenv.tools.bundle import comparable
+from genenv.tools.discover.answers import result_values
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.nondeterminism import find_nondeterminism
 from genenv.tools.discover.recipes import (
@@ -22,7 +23,6 @@ from genenv.tools.discover.recipes import (
     Recipe,
     draw_arguments,
     parsed_result,
-    result_values,
 )
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool

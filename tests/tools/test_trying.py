@@ -10,7 +10,9 @@ from typing import NoReturn
 import pytest
 
 from bundles import made
+from genenv.tools.bundle import comparable
 from genenv.tools.discover.exploring import Explorer
+from genenv.tools.discover.nondeterminism import traces
 from genenv.tools.discover.probing import Patience, Probe
 from genenv.tools.discover.recipes import (
     CallStats,
@@ -19,6 +21,7 @@ from genenv.tools.discover.recipes import (
     Recipe,
     draw_arguments,
     found_by,
+    is_refused,
     succeeded,
     taken,
 )
@@ -448,3 +451,102 @@ def test_what_another_graph_has_is_kept_if_there_is_no_time_to_try_it_again() ->
     other = explorer.explore(other=graph)
     assert (other.recipes, other.links) == (graph.recipes, graph.links)
     assert again.played < 3
+
+
+@pytest.mark.parametrize(
+    ("result", "refused"),
+    [
+        ({"error": "unknown cart"}, True),
+        ({"error": None, "lines": [1]}, False),
+        ({"error": False, "lines": [1]}, False),
+        ({"error": [], "lines": [1]}, False),
+        ({"ok": False}, True),
+        ({"success": False, "message": "out of stock"}, True),
+        ({"status": "failed"}, True),
+        ({"status": "paid"}, False),
+        ("Error: unknown cart", True),
+        ("errors: none", False),
+        ([{"error": "unknown cart"}], True),
+    ],
+)
+def test_a_call_that_says_that_it_failed_is_no_success_though_it_leaves_a_trace(
+    result: Json, refused: bool
+) -> None:
+    outcome = Outcome(result=result, changed=True)
+    assert is_refused(outcome) is refused
+    assert succeeded(outcome, writes=True) is not refused
+
+
+def test_a_state_that_a_call_sets_is_no_refusal() -> None:
+    outcome = Outcome(result={"id": "J-1", "status": "failed", "ok": False}, changed=True)
+    args: dict[str, Json] = {"job_id": "J-1", "status": "failed"}
+    assert succeeded(outcome, writes=True, args=args | {"ok": False})
+    assert not succeeded(outcome, writes=True, args=args)
+
+
+class Shop:
+    """Every call is logged, also one that is refused."""
+
+    def __init__(self) -> None:
+        self.products = {"P-1": "kettle", "P-2": "lamp"}
+        self.carts = {"c-1": {"P-1": 1}, "c-2": {"P-2": 3}}
+        self.log: list[list[str]] = []
+        self.looks = 0
+
+    def view_cart(self, cart: str) -> dict[str, object]:
+        """View a cart."""
+        self.log.append(["view", cart])
+        return {"cart": cart, "lines": self.carts[cart]} if cart in self.carts else {"error": "unknown cart"}
+
+    def add_to_cart(self, cart: str, product: str) -> dict[str, object]:
+        """Add a product to a cart."""
+        self.log.append(["add", cart])
+        if cart not in self.carts or product not in self.products:
+            return {"success": False}
+        self.carts[cart][product] = self.carts[cart].get(product, 0) + 1
+        return {"success": True, "quantity": self.carts[cart][product]}
+
+    def count_products(self) -> int:
+        """Count the products."""
+        self.looks += 1
+        return len(self.products)
+
+
+def test_calls_that_are_refused_teach_nothing_though_they_are_logged() -> None:
+    explorer = Explorer(InProcessWorld(f"{__name__}:Shop"), random.Random(0))
+    recipes = explorer.explore().recipes
+    for tool in ("view_cart", "add_to_cart"):
+        calls = [explorer.attempt(recipes[tool], (), random.Random(seed)) for seed in range(12)]
+        assert {one.args["cart"] for one in calls if one is not None} == {"c-1", "c-2"}
+
+
+def test_what_lookups_change_is_named_and_they_only_read_once_it_does_not_count() -> None:
+    explorer = Explorer(InProcessWorld(f"{__name__}:Shop"), random.Random(0))
+    graph = explorer.explore()
+    assert all(one.writes for one in graph.recipes.values())
+    assert traces(explorer, graph, random.Random(0)) == {"view_cart": ("log",), "count_products": ("looks",)}
+
+    def without(*volatile: str) -> dict[str, bool]:
+        found = explorer.without_traces(graph, lambda state: comparable(state, frozenset(volatile)))
+        return {name: one.writes for name, one in found.recipes.items()}
+
+    assert without() == {"view_cart": True, "add_to_cart": True, "count_products": True}
+    assert without("log") == {"view_cart": False, "add_to_cart": True, "count_products": True}
+    assert without("log", "looks") == {"view_cart": False, "add_to_cart": True, "count_products": False}
+
+
+@pytest.mark.parametrize(
+    ("result", "args", "found"),
+    [
+        ({"total": 4, "page": 8, "rooms": []}, {"page": 8, "max_price": 3}, False),
+        ({"count": 0, "items": [], "has_more": False}, {"keyword": "x"}, False),
+        ({"total": 1, "page": 8, "rooms": ["101"]}, {"page": 8}, True),
+        ({"order_id": "O-1", "total": 30, "notes": []}, {"order_id": "O-1"}, True),
+        ({"title": "lunch", "attendees": []}, {"day": "2026-03-01"}, True),
+        ({"balance": 120.5, "holds": []}, {"account": "A"}, True),
+    ],
+)
+def test_an_empty_page_finds_nothing_and_a_record_with_an_empty_list_something(
+    result: Json, args: dict[str, Json], found: bool
+) -> None:
+    assert succeeded(Outcome(result=result), writes=False, args=args) is found

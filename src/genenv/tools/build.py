@@ -11,7 +11,7 @@ from typing import cast
 
 from genenv.environments.common import Refused
 from genenv.tools.calls import format_calls
-from genenv.tools.discover.recipes import parsed_result
+from genenv.tools.discover.recipes import is_refused, parsed_result
 from genenv.tools.discover.state_values import at
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.language.wording import absent, alike, known_answer, label
@@ -122,9 +122,9 @@ def _played(toolbox: Toolbox, program: Program, settings: ToolsConfig) -> tuple[
         if number == len(program.calls) or program.calls[number].uses:
             outcomes = world.play([*before, *calls]).outcomes[len(before) :]
             for call, outcome in zip(calls, outcomes, strict=True):
-                if outcome.error is not None:
-                    sentence = f"{call.tool} fails: {outcome.error[:200].rstrip('.')}"
-                    raise Refused(RejectReason.EXECUTION, sentence)
+                if is_refused(outcome, call.args):
+                    said = outcome.error or outcome.text
+                    raise Refused(RejectReason.EXECUTION, f"{call.tool} fails: {said[:200].rstrip('.')}")
     return calls, [_value(outcomes[question.call].result, question.path) for question in program.questions]
 
 
@@ -145,8 +145,8 @@ def _incomplete(toolbox: Toolbox, program: Program) -> None:
     values = rng.sample(known, min(_COMPLETIONS, len(known))) or [
         fresh(tool, missing, rng) for _ in range(_COMPLETIONS)
     ]
-    calls = (Call(tool=step.tool, args={**step.args, missing: value}) for value in values)
-    if all(toolbox.world.play([*before, call]).outcomes[-1].error for call in calls):
+    calls = [Call(tool=step.tool, args={**step.args, missing: value}) for value in values]
+    if all(is_refused(toolbox.world.play([*before, call]).outcomes[-1], call.args) for call in calls):
         other = " else" if program.omits else ""
         raise Refused(RejectReason.EXECUTION, f"{step.tool} fails whatever{other} {missing} is")
 

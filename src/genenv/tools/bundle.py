@@ -20,6 +20,7 @@ import logging
 import os
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import date as Day
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -165,6 +166,8 @@ class About(BaseModel, frozen=True, extra="forbid"):
     alike: tuple[tuple[str, ...], ...] = ()
     """Tools that can replace each other: if one of them is withheld, the others are not shown either. Tasks
     whose tool is withheld exist only if this is set."""
+    first_day: Day | None = None
+    """The first day of made-up dates; None: that of bundles that were made before there was this setting."""
     user_answers: bool = False
     """Whether there are tasks whose request omits a value, which the user gives when the agent asks."""
     shown: tuple[Size, ...] = SIZES
@@ -396,7 +399,8 @@ def graph_json(graph: Graph) -> str:
 
 def about_toml(about: About) -> str:
     """Return the text of `bundle.toml`, with a line for each setting."""
-    told = {key: json.dumps(value) for key, value in about.model_dump().items()}
+    told = {key: json.dumps(value) for key, value in about.model_dump(mode="json").items()}
+    first = "" if about.first_day is None else f"first_day = {told['first_day']}  # of made-up dates\n"
     source = "\n".join(
         f"{key} = {toml_value(value)}" for key, value in about.source.model_dump(mode="json").items()
     )
@@ -405,7 +409,7 @@ version = {about.version}
 name = {told["name"]}
 leave_out = {told["leave_out"]}  # tools that nobody is shown, and no task calls
 user_answers = {told["user_answers"]}  # true: in some tasks users omit a value and give it when asked
-
+{first}
 # Where the tools come from; files are those of the folder `files`.
 [source]
 {source}

@@ -123,7 +123,8 @@ def _asking(env: Toolbox, programs: Sequence[Program]) -> Finding:
     passed, tried = list[str](), 0
     for program in programs:
         origin = Origin.HELD_OUT if env.is_for_measuring(program) else Origin.SEED
-        task = build(env, program, task_id="", lineage=Lineage(origin=origin), rng=random.Random(0))
+        with env.dates():
+            task = build(env, program, task_id="", lineage=Lineage(origin=origin), rng=random.Random(0))
         if isinstance(task, Rejection):
             continue
         ask, *rest = task.oracle

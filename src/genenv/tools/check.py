@@ -16,8 +16,9 @@ from typing import Any, cast
 
 from genenv.environments.common import caseless
 from genenv.tools.calls import Reply, format_calls, read_reply
-from genenv.tools.discover.recipes import FRESH
-from genenv.tools.discover.state_values import refers
+from genenv.tools.discover.answers import has_items
+from genenv.tools.discover.recipes import FRESH, is_refused
+from genenv.tools.discover.state_values import refers, wanted
 from genenv.tools.generate.fresh_values import fresh, is_closed
 from genenv.tools.language.said import says, states, unfounded
 from genenv.tools.language.wording import (
@@ -41,10 +42,8 @@ NAME_CREDIT = 0.2
 EXTRA_CALL_COST = 0.2
 MAX_PARTIAL = 0.95
 """Maximum credit of a rollout that is not right."""
-_OTHER_ARGUMENTS = 3
-"""Number of other arguments with which a lookup is tried: their results must not all be the task's."""
 _MOST_OTHERS = 8
-"""Number of values of a closed set that are tried in place of a task's."""
+"""Number of values of a closed set, or of a kind, that are tried in place of a task's."""
 _MOST_UNFOUNDED = 6
 """Maximum number of different numbers in a reply with an answer that neither the request nor a result has."""
 _DRAWS = 20
@@ -247,7 +246,7 @@ def _untraced(
 
     Each call of the solution with such an argument needs a call of its own, on the same records.
     """
-    left = [one for one, outcome in zip(calls, outcomes, strict=False) if outcome.error is None]
+    left = [one for one, outcome in zip(calls, outcomes, strict=False) if not is_refused(outcome, one.args)]
     for call in oracle:
         recipe = toolbox.graph.recipes.get(call.tool)
         if recipe is None or not recipe.writes or not recipe.unseen:
@@ -277,15 +276,25 @@ def _lookups(toolbox: Toolbox, task: Task) -> list[int]:
 def _is_obtained(
     toolbox: Toolbox, task: Task, call: Call, wanted: Outcome, made: Iterable[tuple[Call, Outcome]]
 ) -> bool:
-    """Return whether calls have given the result of one: calls of other tools, or of its own for the same."""
+    """Return whether calls have given the result of one: calls of other tools, or of its own for the same.
+
+    With further arguments, a call of its own may give more items.
+    """
     good = [(one, outcome.result) for one, outcome in made if outcome.error is None]
     if toolbox.bundle.is_unsteady(call.tool):
         return any((one.tool, one.args) == (call.tool, call.args) for one, _ in good)
     wants = toolbox.bundle.found(call.tool, wanted.result)
+    found = ((one, toolbox.bundle.found(call.tool, result)) for one, result in good)
     return any(
-        is_equal(toolbox.bundle.found(call.tool, result), wants) and not _of_another(toolbox, task, call, one)
-        for one, result in good
+        (_adds_to(call, one) and has_items(result, wants))
+        or (is_equal(result, wants) and not _of_another(toolbox, task, call, one))
+        for one, result in found
     )
+
+
+def _adds_to(call: Call, other: Call) -> bool:
+    """Whether another call is the same with further arguments."""
+    return call.tool == other.tool and call.args != other.args == {**other.args, **call.args}
 
 
 def _of_another(toolbox: Toolbox, task: Task, call: Call, made: Call) -> bool:
@@ -342,12 +351,13 @@ def _guessed(task: Task, words: str, outcomes: Iterable[Outcome]) -> str | None:
 
 def audit(toolbox: Toolbox, task: Task) -> Rejection | None:
     """Return the first problem of a task as a rejection, or None if the task is fine."""
+    problem = _plays_twice_alike(toolbox, task) or misstated(toolbox, task)
+    if problem is not None or not is_solvable(task):
+        return problem
     return (
-        _plays_twice_alike(toolbox, task)
-        or _needs_every_call(toolbox, task)
+        _needs_every_call(toolbox, task)
         or _needs_every_value(toolbox, task)
         or _needs_every_lookup(toolbox, task)
-        or misstated(toolbox, task)
         or _takes_no_words_for_deeds(toolbox, task)
     )
 
@@ -397,8 +407,6 @@ def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
 
     For calls that only read see `_needs_every_lookup`.
     """
-    if not is_solvable(task):
-        return None
     before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
     end = _end(toolbox, [*before, *calls])
     for number, call in enumerate(calls):
@@ -421,8 +429,6 @@ def _needs_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
 
     Arguments that leave no trace in any state are compared as they stand (`_untraced`).
     """
-    if not is_solvable(task):
-        return None
     before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
     end = _end(toolbox, [*before, *calls])
     for number, call in enumerate(calls):
@@ -433,23 +439,25 @@ def _needs_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
                 continue
             for other in _with_others(tool, call, name, rng):
                 played = toolbox.world.play([*before, *calls[:number], other, *calls[number + 1 :]])
-                if any(one.error for one in played.outcomes):
+                if any(map(is_refused, played.outcomes)):
                     continue
                 if toolbox.comparable(played.state) == end:
-                    return Rejection(
-                        RejectReason.TRIVIAL, f"With another {name} of {call.tool} the end is the same."
-                    )
+                    said = f"With another {name} of {call.tool} the end is the same."
+                    return Rejection(RejectReason.TRIVIAL, said)
                 break
     return None
 
 
-def _with_others(tool: Tool, call: Call, name: str, rng: random.Random) -> Iterator[Call]:
-    """Yield a call with a few other values of an argument, of an integer the next one first."""
+def _with_others(
+    tool: Tool, call: Call, name: str, rng: random.Random, known: Sequence[Json] = ()
+) -> Iterator[Call]:
+    """Yield a call with a few other values of an argument: made-up ones, and some of those that are known."""
     value, schema = call.args[name], tool.resolved(tool.properties[name])
     if is_closed(tool, name):
         others = [*cast("Sequence[Json]", schema.get("enum", (True, False)))][:_MOST_OTHERS]
     else:
-        others = [*([value + 1] if type(value) is int else []), *(fresh(tool, name, rng) for _ in range(2))]
+        small = [value + 1, 1] if type(value) is int else []
+        others = [*small, *(fresh(tool, name, rng) for _ in range(2)), *known]
     for other in others:
         made = Call(tool=call.tool, args={**call.args, name: other})
         if other != value and tool.problem(made.args) is None:
@@ -457,31 +465,31 @@ def _with_others(tool: Tool, call: Call, name: str, rng: random.Random) -> Itera
 
 
 def _needs_every_lookup(toolbox: Toolbox, task: Task) -> Rejection | None:
-    """Reject a task with a lookup that `check` cannot verify.
-
-    Its result is that of another call of the solution, or that of the same tool with made-up arguments, as
-    where these find nothing either.
-    """
-    if not is_solvable(task):
-        return None
+    """Reject a task with a lookup whose result another call gives, or other values of a stated argument."""
     before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
     made = list(zip(calls, toolbox.world.play([*before, *calls]).outcomes[len(before) :], strict=True))
     for number in _lookups(toolbox, task):
         (call, outcome), others = made[number], [*made[:number], *made[number + 1 :]]
         if _is_obtained(toolbox, task, call, outcome, others):
             return Rejection(RejectReason.TRIVIAL, f"Another call gives the result of {call.tool}.")
-        if toolbox.bundle.is_unsteady(call.tool):
-            continue
-        tool, rng = toolbox.world.tools[call.tool], random.Random(f"{json.dumps(task.spec)} {number}")
-        drawn = (
-            Call(tool=call.tool, args={name: fresh(tool, name, rng) for name in call.args})
-            for _ in range(_OTHER_ARGUMENTS)
-        )
-        ways = [one for one in drawn if one.args != call.args]
-        played = [toolbox.world.play([*before, *calls[:number], one]).outcomes[-1] for one in ways]
-        if len(ways) > 1 and all(_is_obtained(toolbox, task, call, outcome, [(call, one)]) for one in played):
-            return Rejection(RejectReason.TRIVIAL, f"Made-up arguments give the result of {call.tool}.")
+        for name, alike in _alike(toolbox, task, number):
+            ends = (toolbox.world.play([*before, *calls[:number], one]).outcomes[-1] for one in alike)
+            same = (_is_obtained(toolbox, task, call, outcome, [(call, one)]) for one in ends)
+            if next(same, False) and all(same):
+                said = f"With another {name} of {call.tool} the result is the same."
+                return Rejection(RejectReason.TRIVIAL, said)
     return None
+
+
+def _alike(toolbox: Toolbox, task: Task, number: int) -> Iterator[tuple[str, Iterator[Call]]]:
+    """Yield each stated argument of a lookup, and calls with other values of it."""
+    program, call = Program.model_validate(task.spec), calls_of(task.payload, "calls")[number]
+    tool, ways = toolbox.world.tools[call.tool], toolbox.graph.recipes[call.tool].ways
+    rng, values = random.Random(f"{json.dumps(task.spec)} {number}"), toolbox.values(program)
+    for name in program.calls[number].args if not toolbox.bundle.is_unsteady(call.tool) else ():
+        kinds = (ways.get(name, ""), *wanted(name, call.tool, [*values]))
+        known = [value for kind in kinds for value in values.get(kind, ())[:_MOST_OTHERS]]
+        yield name, _with_others(tool, call, name, rng, known)
 
 
 def _with_fewer(call: Call, unseen: Container[str]) -> Iterator[tuple[str, list[Call]]]:
@@ -510,11 +518,24 @@ def _states_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
     for number, step in enumerate(program.calls):
         said = implied[number] if number < len(implied) else ()
         for name, value in ((name, value) for name, value in step.args.items() if name not in said):
-            ways = [speech.manner.text(value)]
-            ways += [one for form in FORMS for one in speech.in_words(step.tool, name, value, form)]
-            if not any(one in text for one in ways) and not (program.request and states(text, value)):
+            ways = [one for form in FORMS for one in speech.in_words(step.tool, name, value, form)]
+            plain = [speech.manner.text(value), *ways]
+            if not (_is_stated(text, value, ways) if program.request else any(one in text for one in plain)):
                 return Rejection(RejectReason.UNSTATED, f"The {name} of {step.tool} is not in the text.")
     return None
+
+
+def _is_stated(text: str, value: Json, ways: Sequence[str] = ()) -> bool:
+    """Whether a request that a model wrote states a value, or says it in one of some ways.
+
+    It may state a truth value in any words, so only the round trip judges that.
+    """
+    if isinstance(value, bool):
+        return True
+    if isinstance(value, Mapping | list):
+        held = [*value.values()] if isinstance(value, Mapping) else value
+        return bool(held) and all(_is_stated(text, one) for one in held)
+    return any(states(text, one) for one in (value, *ways))
 
 
 def _gives_nothing_away(task: Task) -> Rejection | None:
@@ -536,8 +557,6 @@ def _gives_nothing_away(task: Task) -> Rejection | None:
 
 
 def _takes_no_words_for_deeds(toolbox: Toolbox, task: Task) -> Rejection | None:
-    if not is_solvable(task):
-        return None
     passing = [words for words in ("Done.", "I cannot do that.") if check(toolbox, task, (words,)).success]
     return Rejection(RejectReason.TRIVIAL, f"The words {passing[0]!r} pass.") if passing else None
 

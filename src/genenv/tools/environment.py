@@ -56,11 +56,13 @@ class Tools(Toolbox):
         self, spec: BaseModel, *, task_id: str, lineage: Lineage, rng: random.Random
     ) -> Task | Rejection:
         """Execute a program and write the user's request for it; return the task, or why it is rejected."""
-        return build(self, cast(Program, spec), task_id=task_id, lineage=lineage, rng=rng)
+        with self.dates():
+            return build(self, cast(Program, spec), task_id=task_id, lineage=lineage, rng=rng)
 
     def audit(self, task: Task, rng: random.Random) -> Rejection | None:
         """Reject a task with a needless call, an unstated value, or a text that gives away an answer."""
-        return audit(self, task)
+        with self.dates():
+            return audit(self, task)
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
         """Grade the end state and the answers of a rollout, GenEnv eq. (1)."""
@@ -68,7 +70,8 @@ class Tools(Toolbox):
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
         """Return replies with valid calls of shown tools and random values."""
-        return random_replies(self, task, rng)
+        with self.dates():
+            return random_replies(self, task, rng)
 
     @once
     def seeds(self) -> Sequence[Seed]:
@@ -205,7 +208,8 @@ class Tools(Toolbox):
     def _drawn(self, parameters: ToolsParameters, rng: random.Random, state: int | None = None) -> Program:
         walker = self.walker()
         for _ in range(_DRAWS):
-            program = walker.drawn(parameters, rng, state)
+            with self.dates():
+                program = walker.drawn(parameters, rng, state)
             if not self.is_for_measuring(program):
                 return program
         raise Refused(RejectReason.HELD_OUT, f"of {parameters.tools} all that is found is kept for measuring")

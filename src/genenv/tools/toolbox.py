@@ -10,6 +10,7 @@ import hashlib
 import json
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import date as Day
 from functools import cached_property
@@ -21,6 +22,7 @@ from genenv.tools.bundle import Bundle
 from genenv.tools.calls import Known
 from genenv.tools.discover.recipes import Graph
 from genenv.tools.discover.state_values import leaves, stands_at
+from genenv.tools.generate.named_texts import dates_from
 from genenv.tools.generate.plans import (
     Plan,
     ProgramSampler,
@@ -133,6 +135,10 @@ class Toolbox:
         """Calls that set a default initial state if no program selects one: the first state of the bundle."""
         starts = self.bundle.about.starts
         return (starts.call(0),) if starts else ()
+
+    def dates(self) -> AbstractContextManager[None]:
+        """Return a context in which made-up dates are the bundle's own."""
+        return dates_from(self.bundle.about.first_day)
 
     def today(self, before: Program | Sequence[Call]) -> Day | None:
         """Return the date in the state at a program's start or after some calls; None if none is known."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from genenv.tools.discover.recipes import parsed_result
-from genenv.tools.discover.state_values import leaves, single_paths
+from genenv.tools.discover.recipes import RESULT_OF, parsed_result
+from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, single_paths
 from genenv.tools.worlds.base import Outcome
+from genenv.tools.worlds.jsonable import is_equal
 from genenv.types import Json
 
 _REFUSAL = re.compile(
@@ -47,3 +48,56 @@ def form_of(outcome: Outcome, args: Mapping[str, Json]) -> str:
             text = re.sub(found, f"<{name}>", text) if value else text
     text = _REPEATED.sub(r"\1", text)
     return _QUOTED.sub("", text) if outcome.error is not None else text
+
+
+_ITEM = re.compile(r"[\s*+•-]*(\S{1,64})\s*")
+_LONGEST = 80
+
+
+def result_values(tool: str, results: Iterable[Json]) -> dict[str, list[Json]]:
+    """Return the single values in a tool's results by kind."""
+    found: dict[str, dict[str, Json]] = {}
+    for result in results:
+        for kind, value in _values(parsed_result(result)):
+            found.setdefault(result_kind(tool, kind), {}).setdefault(repr(value), value)
+    return {kind: list(values.values()) for kind, values in found.items()}
+
+
+def _values(result: Json) -> Iterator[tuple[str, Json]]:
+    for kind, values in leaves(result).items():
+        named = kind_without_lists(kind)
+        for value in values:
+            if isinstance(value, str) and not named:
+                yield from ((KEY, word) for word in _items(value))
+            elif isinstance(value, int | float) and not isinstance(value, bool):
+                yield named or KEY, value
+            elif isinstance(value, str) and value.strip() and "\n" not in value and len(value) <= _LONGEST:
+                yield named, value
+    for kind, values in indices(result).items():
+        if kind.endswith(NAMES) and not kind.endswith(f"{ANY}.{NAMES}"):  # of a mapping that is no record
+            yield from ((kind_without_lists(kind), value) for value in values)
+
+
+def _items(text: str) -> list[str]:
+    """Return the lines of a text that are single words, as lists of names are printed."""
+    return [match[1] for line in text.splitlines() if (match := _ITEM.fullmatch(line))]
+
+
+def result_kind(tool: str, kind: str) -> str:
+    """Return the source name of a kind of result values, such as `list_branches().#`."""
+    return f"{tool}{RESULT_OF}{kind_without_lists(kind)}"
+
+
+def kind_without_lists(kind: str) -> str:
+    """Return a kind without list markers: `*.commit` becomes `commit`."""
+    return ".".join(part for part in kind.split(".") if part != ANY)
+
+
+def has_items(found: Json, wanted: Json) -> bool:
+    """Whether a result has all items of the lists of another one, which are not all empty."""
+    if isinstance(found, list) and isinstance(wanted, list):
+        return bool(wanted) and all(any(is_equal(one, other) for other in found) for one in wanted)
+    if not isinstance(found, Mapping) or not isinstance(wanted, Mapping):
+        return False
+    lists = [name for name, one in wanted.items() if isinstance(one, list) and one]
+    return bool(lists) and all(has_items(found.get(name), wanted[name]) for name in lists)

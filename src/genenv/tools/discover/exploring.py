@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from genenv.progress import advance
-from genenv.tools.discover.answers import shown_by
+from genenv.tools.discover.answers import result_kind, result_values, shown_by
 from genenv.tools.discover.probing import IDLE, Patience, Probe
 from genenv.tools.discover.recipes import (
     FRESH,
@@ -22,9 +22,8 @@ from genenv.tools.discover.recipes import (
     Link,
     Recipe,
     draw_arguments,
+    is_refused,
     parsed_result,
-    result_kind,
-    result_values,
     source_of,
     sources_of,
     succeeded,
@@ -387,7 +386,7 @@ class Explorer:
                 if (args := self._drawn(recipe, here, rng)) is not None:
                     calls.setdefault(repr(args), Call(tool=reader, args=args))
             outcomes = [self._last([*before, call]) for call in calls.values()]
-            self._told[key] = result_values(reader, (one.result for one in outcomes if one.error is None))
+            self._told[key] = result_values(reader, (one.result for one in outcomes if not is_refused(one)))
         return self._told[key]
 
     def with_untraced(self, graph: Graph, comparable: Callable[[Json], Json]) -> Graph:
@@ -404,6 +403,44 @@ class Explorer:
                 probe.comparable = comparable
                 found[name] = replace(recipe, unseen=(*recipe.unseen, *probe.untraced(recipe)))
         return replace(graph, recipes=found)
+
+    def without_traces(
+        self, graph: Graph, comparable: Callable[[Json], Json], begin: Sequence[Call] = ()
+    ) -> Graph:
+        """Return a graph in which tools only read that change nothing but what checks ignore: a log, a cache.
+
+        Args:
+            graph: the recipes.
+            comparable: returns a state without the values that checks ignore.
+            begin: calls that set up the first state.
+        """
+        writers = [one for one in graph.recipes.values() if one.writes]
+        reads = {
+            one.tool: replace(one, writes=False, unseen=())
+            for one in writers
+            if not self.world.tools[one.tool].writes and self._only_reads(one, comparable, begin)
+        }
+        if not reads:
+            return graph
+        self._recipes = {**graph.recipes, **reads}
+        others = {name: one for name, one in graph.recipes.items() if name not in reads}
+        links = tuple(one for one in graph.links if reads.keys().isdisjoint((one.reader, one.user)))
+        known = replace(graph, recipes=others, links=links)
+        return replace(graph, recipes=self._ordered(), links=tuple(self._links(known)))
+
+    def _only_reads(self, recipe: Recipe, comparable: Callable[[Json], Json], begin: Sequence[Call]) -> bool:
+        """Whether calls of a tool that writes return something, and change nothing that is comparable."""
+        returned = False
+        for number in range(_MORE_TRIES):
+            before = (*begin, *(self.setup() if number else ()))
+            call = self.attempt(recipe, before, self._rng)
+            if call is None:
+                continue
+            ends = [self.world.play(program).state for program in (before, [*before, call])]
+            if comparable(ends[0]) != comparable(ends[1]):
+                return False
+            returned = returned or succeeded(self._last([*before, call]), writes=False, args=call.args)
+        return returned
 
     # links
 

@@ -1,9 +1,13 @@
-"""Find the values that differ between equal executions of programs of calls, which checks must ignore."""
+"""Find the values that checks must ignore, as they differ between equal executions of programs of calls.
+
+Also find the values that lookups change, which checks may have to ignore: logs and caches.
+"""
 
 from __future__ import annotations
 
 import itertools
 import random
+import re
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +16,11 @@ from typing import cast
 
 from genenv.progress import advance
 from genenv.tools.discover.exploring import Explorer
-from genenv.tools.discover.recipes import Graph, parsed_result
-from genenv.tools.discover.state_values import ANY, FILES, HIDDEN, KEY, leaves
+from genenv.tools.discover.recipes import FRESH, Graph, is_refused, parsed_result
+from genenv.tools.discover.state_values import ANY, FILES, HIDDEN, KEY, leaves, records, words_of
+from genenv.tools.language.words import READING
 from genenv.tools.worlds.base import Call, World
+from genenv.tools.worlds.jsonable import TABLES, is_equal
 from genenv.types import Json
 
 _PLAYED_TWICE = 8
@@ -223,3 +229,68 @@ def without_nondeterminism(graph: Graph, found: Nondeterminism) -> Graph:
     )
     said = dict.fromkeys(sorted(lost), "what it finds differs from one time to the next")
     return Graph(recipes, links, {**graph.failures, **said})
+
+
+_LOOKING = READING | {"count", "get", "query"}
+"""First words of the names of tools that are called to learn something."""
+_NAMED = frozenset({FILES, HIDDEN, TABLES})
+"""Mappings whose values each have a content of their own: files, and tables of databases."""
+_LOOKS = 3
+"""Number of calls of such a tool."""
+
+
+def traces(explorer: Explorer, graph: Graph, rng: random.Random) -> dict[str, tuple[str, ...]]:
+    """Return what tools change that look things up by their names, as kinds of values in the state.
+
+    Of a list or a mapping whose entries differ, it is the whole: a log, a cache.
+
+    Args:
+        explorer: knows how the tools are called.
+        graph: the recipes of the tools.
+        rng: draws calls.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    begin = explorer.world.play(()).state
+    for name, recipe in graph.recipes.items():
+        if not recipe.writes or explorer.world.tools[name].writes or _LOOKING.isdisjoint(words_of(name)[:1]):
+            continue
+        calls = [explorer.attempt(recipe, (), rng) for _ in range(_LOOKS)]
+        ends = [explorer.world.play([call]).state for call in calls if call is not None]
+        if kinds := dict.fromkeys(kind for end in ends for kind in _changing(begin, end, [*records(end)])):
+            found[name] = tuple(kinds)
+    return found
+
+
+def _changing(one: Json, other: Json, tables: Collection[str], kind: str = "") -> Iterator[str]:
+    if is_equal(one, other):
+        return
+    start = f"{kind}." if kind else ""
+    if isinstance(one, Mapping) and isinstance(other, Mapping) and (not kind or one.keys() == other.keys()):
+        for key in {**one, **other}:
+            is_record = f"{start}{ANY}" in tables and kind.rpartition(".")[2] not in _NAMED
+            inner = f"{start}{ANY if is_record else key}"
+            yield from _changing(one.get(key), other.get(key), tables, inner)
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for before, after in zip(one, other, strict=True):
+            yield from _changing(before, after, tables, f"{start}{ANY}")
+    else:
+        yield kind
+
+
+_YEAR = re.compile(r"\d{4}(?=-\d\d-\d\d)")
+
+
+def refusing_past(explorer: Explorer, graph: Graph, rng: random.Random) -> list[str]:
+    """Return the tools of which calls with a made-up date succeed, and fail with the same date long ago."""
+    found: dict[str, None] = {}
+    for name, recipe in graph.recipes.items():
+        made_up = [one for one, way in recipe.ways.items() if way == FRESH]
+        for _ in range(_LOOKS if made_up else 0):
+            call = explorer.attempt(recipe, (), rng)
+            told = {one: str(call.args[one]) for one in made_up if one in call.args} if call else {}
+            past = {one: _YEAR.sub("2000", text) for one, text in told.items() if _YEAR.match(text)}
+            if call and past:
+                ago = Call(tool=name, args={**call.args, **past})
+                if is_refused(explorer.world.play([ago]).outcomes[0], ago.args):
+                    found[name] = None
+    return list(found)

@@ -28,6 +28,7 @@ from genenv.tools.discover.recipes import (
     alone,
     draw_arguments,
     is_free,
+    is_refused,
     items,
     meant,
     slots,
@@ -443,7 +444,7 @@ class Probe:
         for _ in range(tries // _TRIES if related else 0):
             if (args := self._drawn(ways, together=False, always=always, related=related)) is not None:
                 outcomes.append((args, self._done(args, ways)))
-        writes = any(outcome.changed for _, outcome in outcomes)
+        writes = any(outcome.changed and not is_refused(outcome, args) for args, outcome in outcomes)
         good = [(args, outcome) for args, outcome in outcomes if succeeded(outcome, writes=writes, args=args)]
         succeeds = [one in good for one in outcomes]
         together, bound = succeeds[:plain], succeeds[plain:]
@@ -471,8 +472,7 @@ class Probe:
         outcome = self._play(args).outcomes[-1]
         if (form := form_of(outcome, args)).partition(":")[0] not in self._tool.properties:  # of a wrong type
             self._forms.add(form)
-        changed = outcome.changed and outcome.error is None
-        good = changed or (not self._tool.writes and succeeded(outcome, writes=False, args=args))
+        good = succeeded(outcome, writes=outcome.changed or self._tool.writes is True, args=args)
         self._luck.note(Call(tool=self._tool.name, args=args), ways, good=good)
         if not good and self.said != IDLE:
             self.said = outcome.error or NOTHING.format(outcome.text[:60])
@@ -556,7 +556,7 @@ class Probe:
                 small = [{**args, slot: count} for count in (1, 2)]  # of 3 that there are, 40 is as 50
                 args, other = small if not any(map(self._tool.problem, small)) else (args, other)
             one, two = self._play(args), self._play(other)
-            if one.outcomes[-1].error or two.outcomes[-1].error:
+            if is_refused(one.outcomes[-1], args) or is_refused(two.outcomes[-1], other):
                 continue
             compared = True
             if tried.writes:

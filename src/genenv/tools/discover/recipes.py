@@ -11,14 +11,14 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, cast
+from typing import cast
 
 from pydantic import JsonValue
 
 from genenv.tools.discover.descriptions import agreeing, is_said_required, is_wanted, misplaced, referring
 from genenv.tools.discover.free_records import free_records
-from genenv.tools.discover.state_values import ANY, KEY, NAMES, Records, indices, leaves, refers, wanted
-from genenv.tools.generate.fresh_values import consistent, fresh, told_values
+from genenv.tools.discover.state_values import Records, refers, wanted, words_of
+from genenv.tools.generate.fresh_values import consistent, fresh, record_noun, told_values
 from genenv.tools.language.words import COLUMN, SAID
 from genenv.tools.worlds.base import Call, Outcome, Tool
 from genenv.types import Json, JsonObject
@@ -104,34 +104,59 @@ def succeeded(outcome: Outcome, *, writes: bool, args: Mapping[str, Json] = Mapp
         writes: whether the tool writes.
         args: of the call; what an answer only repeats of them says nothing.
     """
-    if outcome.error is not None:
+    if is_refused(outcome, args):
         return False
     return outcome.changed if writes else not _is_empty(outcome.result, args)
 
 
+def is_refused(outcome: Outcome, args: Mapping[str, Json] = MappingProxyType({})) -> bool:
+    """Whether a call failed: it has an error, or its result says that it did not do what it was called for.
+
+    Args:
+        outcome: of the call.
+        args: of the call; a state that it sets is no refusal, as with `set_status(status="failed")`.
+    """
+    result, given = outcome.result, [*args.values()]
+    if outcome.error is not None:
+        return True
+    if isinstance(result, str):
+        return _ERROR.match(result) is not None
+    if isinstance(result, list):
+        return bool(result) and all(isinstance(one, Mapping) and one.get("error") for one in result)
+    if not isinstance(result, Mapping):
+        return False
+    error, status = result.get("error"), result.get("status")
+    if (error and error not in given) or (status in ("error", "failed") and status not in given):
+        return True
+    return any(result.get(name) is False and args.get(name) is not False for name in ("ok", "success"))
+
+
+_ERROR = re.compile(r"\s*error\b", re.IGNORECASE)
 _NOTHING: tuple[Json, ...] = (None, "", [], {})
+_PAGING = frozenset({"count", "cursor", "limit", "more", "next", "offset", "page", "size", "total"})
+"""Words of what a page says besides its items."""
 
 
 def _is_empty(result: Json, args: Mapping[str, Json]) -> bool:
-    """Whether a result is empty or says that nothing was done, or is a record of empty lists or records.
+    """Whether a result is empty, or a record of empty lists or records, maybe with zeros.
 
     So is a record of which nothing is left but empty values and no's, without what it repeats of the
-    arguments: `{"deleted": false, "id": "x"}`.
+    arguments: `{"deleted": false, "id": "x"}`. An empty page is empty, whatever number it has, and however
+    many others there are; but what is told of a record by its id says something.
     """
     if result is False or result in _NOTHING:
         return True
-    if isinstance(result, str):
-        return result.lower().startswith("error")
     if not isinstance(result, Mapping):
-        return isinstance(result, list) and all(isinstance(x, Mapping) and x.get("error") for x in result)
-    refused = result.get("error") or result.get("status") in ("error", "failed")
-    if refused or any(result.get(name) is False for name in ("ok", "success")):
-        return True
+        return False
     held = list(result.values())
     new = [one for one in held if one not in args.values() or one in (True, False)]
     if len(new) < len(held) and new and all(one is False or one in _NOTHING for one in new):
         return True
-    return any(isinstance(one, Mapping | list) for one in held) and all(one in _NOTHING for one in held)
+    is_page = bool(args) and not any(map(refers, args))
+    return any(isinstance(one, Mapping | list) for one in held) and all(
+        one in _NOTHING or one == 0 or (is_page and isinstance(one, int) and _PAGING & {*words_of(name)})
+        for name, one in result.items()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,8 +370,10 @@ def alone(tool: Tool, slot: str) -> tuple[Tool, str]:
     if slot in tool.properties:
         return tool, slot
     outer, _, field = slot.partition(".")
-    fields = cast("Mapping[str, Json]", _record(tool, outer)["properties"])
-    return Tool(name=tool.name, parameters={**tool.parameters, "properties": {field: fields[field]}}), field
+    record = _record(tool, outer)
+    schema = cast("Mapping[str, Json]", record["properties"])[field]
+    parameters: JsonObject = {**tool.parameters, "properties": {field: schema}}
+    return Tool(name=record_noun(tool, record, outer), parameters=parameters), field
 
 
 def meant(slot: str) -> str:
@@ -383,9 +410,11 @@ def _place(
     """Put values of the state into the records of an argument, usually all from one record of the state."""
     alike = _together(fields.values(), held)
     left = rng.sample(alike, len(alike)) if alike else []
-    for record in cast("Sequence[Any]", argument if isinstance(argument, list) else [argument]):
+    for record in items(argument):
         own = left.pop() if left and rng.random() < _OF_ONE_RECORD else None
-        for name, way in fields.items() if isinstance(record, dict) else ():
+        if not isinstance(record, dict):
+            continue
+        for name, way in fields.items():
             of, field = alone(tool, f"{outer}.{name}")
             if way == FRESH:
                 record[name] = fresh(of, field, rng)
@@ -393,6 +422,7 @@ def _place(
             one = rng.choice(taken(of, field, held.values[way] if own is None else own[way]))
             is_list = of.resolved(of.properties[field]).get("type") == "array"
             record[name] = [one] if is_list else one
+        record |= consistent({name: one for name, one in record.items() if fields.get(name, FRESH) == FRESH})
 
 
 def _together(ways: Collection[str], held: Held) -> list[Mapping[str, Sequence[Json]]]:
@@ -518,8 +548,6 @@ RESULT_OF = "()."
 """Separator between a tool and the kind of a value in its result, as in `list_branches().#`."""
 _LINE = re.compile(r"\s*([A-Za-z][\w -]{0,30}?):[ \t]+(\S.*?)\s*")
 _WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,14})")
-_ITEM = re.compile(r"[\s*+•-]*(\S{1,64})\s*")
-_LONGEST = 80
 _LEAST_FIELDS = 2
 
 
@@ -548,45 +576,6 @@ def _records(text: str) -> Json:
     if sum(map(len, records)) < _LEAST_FIELDS:
         return None
     return cast(Json, records[0] if len(records) == 1 else records)
-
-
-def result_values(tool: str, results: Iterable[Json]) -> dict[str, list[Json]]:
-    """Return the single values in a tool's results by kind."""
-    found: dict[str, dict[str, Json]] = {}
-    for result in results:
-        for kind, value in _values(parsed_result(result)):
-            found.setdefault(result_kind(tool, kind), {}).setdefault(repr(value), value)
-    return {kind: list(values.values()) for kind, values in found.items()}
-
-
-def _values(result: Json) -> Iterator[tuple[str, Json]]:
-    for kind, values in leaves(result).items():
-        named = kind_without_lists(kind)
-        for value in values:
-            if isinstance(value, str) and not named:
-                yield from ((KEY, word) for word in _items(value))
-            elif isinstance(value, int | float) and not isinstance(value, bool):
-                yield named or KEY, value
-            elif isinstance(value, str) and value.strip() and "\n" not in value and len(value) <= _LONGEST:
-                yield named, value
-    for kind, values in indices(result).items():
-        if kind.endswith(NAMES) and not kind.endswith(f"{ANY}.{NAMES}"):  # of a mapping that is no record
-            yield from ((kind_without_lists(kind), value) for value in values)
-
-
-def _items(text: str) -> list[str]:
-    """Return the lines of a text that are single words, as lists of names are printed."""
-    return [match[1] for line in text.splitlines() if (match := _ITEM.fullmatch(line))]
-
-
-def result_kind(tool: str, kind: str) -> str:
-    """Return the source name of a kind of result values, such as `list_branches().#`."""
-    return f"{tool}{RESULT_OF}{kind_without_lists(kind)}"
-
-
-def kind_without_lists(kind: str) -> str:
-    """Return a kind without list markers: `*.commit` becomes `commit`."""
-    return ".".join(part for part in kind.split(".") if part != ANY)
 
 
 def source_of(way: str) -> str | None:

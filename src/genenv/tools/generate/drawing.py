@@ -6,7 +6,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from genenv.environments.base import Environment
@@ -14,6 +14,7 @@ from genenv.environments.common import Refused
 from genenv.progress import Reporter
 from genenv.texts import tallied
 from genenv.tools.bundle import Bundle
+from genenv.tools.discover.recipes import Graph
 from genenv.tools.environment import Tools
 from genenv.tools.generate.plans import Plan
 from genenv.tools.generate.training_config import TRAINING, is_too_long, window
@@ -67,6 +68,19 @@ class Drawing:
         """Number of refused programs by reason, for each tool that they call."""
         self.writing: TaskWriting | None = None
         """What a model wrote; None: no model was asked."""
+
+    def compare(self) -> Graph:
+        """Find the tools that only read, as `bundle.toml` has checks ignore what they change.
+
+        Tasks are then drawn with that; return the graph of the bundle that says so.
+        """
+        env, bundle = self._env, self._env.bundle
+        if bundle.about.state.volatile:
+            explorer = env.walker().explorer(random.Random("comparing"))
+            env.graph = explorer.without_traces(env.graph, env.comparable, env.beginning)
+            recipes = {**bundle.graph.recipes, **env.graph.recipes}
+            bundle.graph = replace(bundle.graph, recipes=recipes, links=env.graph.links)
+        return bundle.graph
 
     @property
     def subjects(self) -> Iterable[str]:

@@ -10,7 +10,8 @@ import random
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, time, timedelta
+from dataclasses import replace
+from datetime import datetime, time
 from typing import cast
 
 from genenv.tools.discover.descriptions import (
@@ -26,12 +27,13 @@ from genenv.tools.discover.descriptions import (
 from genenv.tools.discover.state_values import PATHS, PLACES, parts_of, words_of
 from genenv.tools.generate.named_texts import (
     CATEGORIES,
-    FIRST_DAY,
     isbn,
     of_one_currency,
     of_one_person,
     other_text,
     person,
+    random_day,
+    random_second,
     usual_text,
 )
 from genenv.tools.language.words import NOTES, PEOPLE, QUALITIES, THINGS
@@ -40,8 +42,6 @@ from genenv.types import Json, JsonObject
 from genenv.untrusted import patterns
 from genenv.untrusted.patterns import BadPattern, TookTooLong
 
-_FIRST_SECOND = 1_767_571_200
-"""The same day in seconds since 1970."""
 _DEEPEST = 4
 _MOST_ITEMS, _MOST_CHARS, _MOST_NUMBER = 100, 4000, 10**15
 """Maximum list length, text length and absolute number that are drawn; tasks with more are impractical."""
@@ -180,7 +180,7 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
         case "array":
             return _array(tool, {"description": told, **schema}, name, rng, depth)
         case "object":
-            return _object(tool, schema, rng, depth)
+            return _object(tool, schema, name, rng, depth)
         case "null":
             return None
         case None if not schema.keys() & _ONE_OF and (said := _DOCUMENTED.match(told)):
@@ -273,23 +273,37 @@ def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
     return list({repr(one): one for one in drawn}.values()) if least <= 1 else drawn
 
 
-def _object(tool: Tool, schema: JsonObject, rng: random.Random, depth: int) -> Json:
+def _object(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
     if depth >= _DEEPEST:
         return {}
     required = set(cast("Sequence[str]", schema.get("required", ())))
     properties = cast("Mapping[str, JsonObject]", schema.get("properties", {}))
-    return {
-        name: _value(tool, inner, name, rng, depth + 1)
-        for name, inner in properties.items()
-        if name in required or "const" in inner  # it may tell which alternative it is
+    if (noun := record_noun(tool, schema, name)) != tool.name:
+        tool = replace(tool, name=noun)
+    drawn = {
+        field: _value(tool, inner, field, rng, depth + 1)
+        for field, inner in properties.items()
+        if field in required or "const" in inner  # it may tell which alternative it is
     }
+    return consistent(drawn)
+
+
+def record_noun(tool: Tool, schema: JsonObject, name: str) -> str:
+    """Return what the fields of a record are about: a person, by the record's name or title, or the tool.
+
+    Args:
+        tool: the tool.
+        schema: the schema of the record.
+        name: the parameter that holds it.
+    """
+    return min(PEOPLE & {*words_of(name), *words_of(str(schema.get("title", "")))}, default=tool.name)
 
 
 def _number(schema: JsonObject, name: str, rng: random.Random, *, whole: bool) -> Json:
     least, above = _bound(schema, "minimum", "exclusiveMinimum", max)
     most, below = _bound(schema, "maximum", "exclusiveMaximum", min)
     if least is None and most is None and {"timestamp", "epoch"} & set(words_of(name)):
-        return _FIRST_SECOND + 900 * rng.randrange(330 * 96)
+        return random_second(rng)
     if least is None and most is None:
         least, most = _RANGES.get((parts_of(name) or [""])[-1], (None, None))
     if least is None and most is None:
@@ -356,7 +370,7 @@ def _string(
     if form == IDENTIFIER:
         return f"{rng.choice(QUALITIES)}_{rng.choice(THINGS)}"
     whose = person(rng)
-    day = FIRST_DAY + timedelta(days=rng.randrange(330))
+    day = random_day(rng)
     if form in _NUMERIC:
         return str(rng.randint(1, 90))
     if form == "date-time" or str(form).startswith("%"):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import re
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from datetime import date as Day
 from pathlib import Path
 
 from genenv.environments import FOLDER_MARK
@@ -32,11 +35,14 @@ from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.nondeterminism import (
     Nondeterminism,
     find_nondeterminism,
+    refusing_past,
+    traces,
     without_nondeterminism,
 )
 from genenv.tools.discover.recipes import Graph, found_by
 from genenv.tools.environment import Tools
 from genenv.tools.generate.drawing import Drawing, Drawn, Examine
+from genenv.tools.generate.named_texts import dates_from
 from genenv.tools.generate.training_config import TRAINING, USUAL_CALLS, tokens_needed, training_toml
 from genenv.tools.generate.written_tasks import TaskWriting, written_values
 from genenv.tools.language.model_wordings import Model, Writer
@@ -57,6 +63,8 @@ _EXPLORING, _EXPLORING_AGAIN = 0.5, 0.65
 in another way."""
 _EXPLORING_S = 180.0
 """Time in seconds after which no more are tried, as what takes longer is rarely found at all."""
+_AHEAD = timedelta(days=30)
+"""Days after the making of a bundle on which made-up dates begin: until then none of them is past."""
 _FILES = {False: "base", True: "held-out"}
 """File name of the programs for training (False) and for held-out tasks (True)."""
 
@@ -82,6 +90,10 @@ class Made:
     bundle: Bundle
     world: LoadedWorld
     """The tools as they were explored, closed."""
+    traces: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    """What tools change that are called like lookups, as kinds of values in the state."""
+    aging: Sequence[str] = ()
+    """Tools that refuse dates of the past."""
     drawn: Drawn = field(default_factory=Drawn)
     """Counts of the drawn tasks."""
     stopped: bool = False
@@ -132,6 +144,8 @@ class Wanted(Asked):
     """The model that writes the tasks; None: rules draw them."""
     user_answers: bool = False
     """Whether in some tasks the user omits a value and gives it when the agent asks."""
+    first_day: Day = field(default_factory=lambda: datetime.now(tz=UTC).date() + _AHEAD)
+    """The first day of made-up dates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,12 +171,12 @@ def make(folder: Path, wanted: Wanted, examine: Examine, reporter: Reporter) -> 
     """
     if folder.exists():
         raise UsageError(f"{folder} is there already; choose another name, or remove it")
-    if wanted.writer is None:
-        return _new(folder, wanted, examine, reporter, None)
-    writer = wanted.writer
+    if (writer := wanted.writer) is None:
+        with dates_from(wanted.first_day):
+            return _new(folder, wanted, examine, reporter, None)
 
     def work() -> Made:
-        with writer.model(reporter) as model:
+        with dates_from(wanted.first_day), writer.model(reporter) as model:
             return _new(folder, wanted, examine, reporter, model)
 
     return apart(work)
@@ -209,7 +223,7 @@ def _made(
                 explorer.also = lambda _: spoken.kinds(None)
                 graph = explorer.explore()
         explorer, graph = with_questions(explorer, graph, world, wanted.seed, reporter)
-        found = Nondeterminism((), ())
+        found, left, aging = Nondeterminism((), ()), dict[str, tuple[str, ...]](), list[str]()
         if graph.recipes:
             explorer.seconds_left = lambda: budget.left(_EXPLORING_AGAIN)
             with staged(reporter, "calling the tools twice", items=None, unit="programs"):
@@ -219,6 +233,9 @@ def _made(
             graph = replace(without_nondeterminism(graph, found), asked=graph.asked)
             if volatile := frozenset(found.state):
                 graph = explorer.with_untraced(graph, lambda state: comparable(state, volatile))
+                graph = explorer.without_traces(graph, lambda state: comparable(state, volatile))
+            rng = random.Random(f"{wanted.seed} traces")
+            left, aging = traces(explorer, graph, rng), refusing_past(explorer, graph, rng)
         graph = replace(graph, begins_with=begins)
         if not graph.recipes:
             reasons = "; ".join(f"{tool}: {error}" for tool, error in graph.failures.items())
@@ -232,6 +249,7 @@ def _made(
             source=source,
             leave_out=(*unjudged(graph), *hidden),
             user_answers=wanted.user_answers,
+            first_day=wanted.first_day,
             state=rules,
         )
         wordings = beginnings(world.tools, {tool: one.writes for tool, one in graph.recipes.items()})
@@ -242,7 +260,7 @@ def _made(
     (folder / "wordings.toml").write_text(wordings_toml(wordings), encoding="utf-8")
     if spoken.values:
         (folder / "values.toml").write_text(values_toml(spoken), encoding="utf-8")
-    return Made(bundle=Bundle.open(folder), world=world)
+    return Made(bundle=Bundle.open(folder), world=world, traces=left, aging=aging)
 
 
 def _opened(origin: ToolOrigin, source: Source, files: Path) -> tuple[LoadedWorld, list[str]]:
@@ -313,7 +331,8 @@ def _drawing(
     try:
         drawing = Drawing(env, examine, random.Random(f"{wanted.seed} tasks"))
         drawing.is_over = lambda: budget.is_over
-        yield drawing
+        with dates_from(bundle.about.first_day):
+            yield drawing
     finally:
         env.world.close()
 
@@ -335,14 +354,20 @@ def redraw(folder: Path, wanted: Asked, examine: Examine, reporter: Reporter) ->
     if not bundle.graph.recipes:
         raise UsageError(f"{folder / 'graph.json'} names no tool that can be called; {folder} is as it was")
     with _drawing(bundle, wanted, examine, Budget(wanted.limits)) as drawing:
+        before, graph = bundle.graph, drawing.compare()
         found = drawing.sides({False: wanted.base, True: wanted.held_out}, reporter)
         drawn = Drawn.of(drawing, (wanted.base, wanted.held_out))
     if drawn.lacking is not None:
         raise UsageError(f"{drawn.lacking}; {folder} is as it was")
     write_tasks(bundle, found)
+    if graph != before:
+        (folder / "graph.json").write_text(graph_json(graph), encoding="utf-8")
     if (file := folder / "README.md").is_file():  # it may state the numbers of tasks
         told = f"{drawn.base} tasks for training and {drawn.held_out} for measuring"
-        file.write_text(_COUNTS.sub(told, file.read_text(encoding="utf-8"), count=1), encoding="utf-8")
+        text = _COUNTS.sub(told, file.read_text(encoding="utf-8"), count=1)
+        for one in graph.recipes.values():
+            text = text if one.writes else text.replace(f"| {one.tool} | writes |", f"| {one.tool} | reads |")
+        file.write_text(text, encoding="utf-8")
     needed = tokens_needed(Bundle.open(folder), most_calls=wanted.most_calls)
     return RedrawResult(drawn=drawn, tokens=needed)
 
@@ -442,7 +467,20 @@ def warnings(made: Made) -> list[str]:
         f"{len(failed)} of {len(failed) + len(made.graph.recipes)} tools never succeeded: {', '.join(failed)}"
     )
     said = [f"{never}; no task calls them, and README.md says what they answered"] if failed else []
-    return [*said, *made.drawn.warnings]
+    return [*said, *_lookups_that_write(made), *made.drawn.warnings]
+
+
+def _lookups_that_write(made: Made) -> Iterator[str]:
+    """Yield a sentence about the tools that look things up by their names and change the state."""
+    if made.traces:
+        places = dict.fromkeys(place for one in made.traces.values() for place in one)
+        named = ", ".join(f"{tool} ({' and '.join(one)})" for tool, one in made.traces.items())
+        ignored = json.dumps([*dict.fromkeys((*made.bundle.about.state.volatile, *places))])
+        yield (
+            "these tools look things up by their names, and change the state, so that looking once more "
+            f"fails a task: {named}; if that is no more than a log or a cache, set volatile = {ignored} in "
+            "bundle.toml and draw again: genenv env tasks"
+        )
 
 
 def _notes(made: Made) -> Sequence[str]:
@@ -459,6 +497,13 @@ def _notes(made: Made) -> Sequence[str]:
         notes.append(f"- These differ from one time to the next and do not count: {', '.join(volatile)}")
     if results := made.bundle.about.state.results:
         notes.append(f"- Of what tools find, these differ and do not count: {', '.join(results)}")
+    notes += [f"- {one[:1].upper()}{one[1:]}." for one in _lookups_that_write(made)]
+    if made.aging:
+        notes.append(
+            f"- {', '.join(f'`{tool}`' for tool in made.aging)}: dates of the past are refused, so that "
+            "tasks with dates fail when these are over. Made-up dates begin with first_day of bundle.toml: "
+            "set a later day then, and draw again: genenv env tasks."
+        )
     notes += [f"- {one}" for one in said_of_unseen(made.graph)]
     if isinstance(made.world, RecordedWorld) and (ended := made.world.ended):
         notes.append(f"- Not all was recorded: {ended}. What was is here.")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import calendar
+import contextlib
 import random
 import re
 import string
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextvars import ContextVar
 from datetime import date as Day
 from datetime import timedelta
 
@@ -29,8 +32,9 @@ from genenv.types import Json
 
 _AT = "@example.com"
 _NAME = re.compile(r"[A-Z][a-z]+ [A-Z][a-z]+")
-FIRST_DAY = Day(2026, 1, 5)
-"""The first day of made-up dates."""
+_FIRST_DAY = ContextVar("_FIRST_DAY", default=Day(2026, 1, 5))
+_DAYS = 330
+"""Number of days of which made-up dates are."""
 _MAKING = frozenset(
     {"add", "create", "edit", "insert", "new", "register", "rename", "save", "store", "update"}
 )
@@ -40,6 +44,27 @@ _QUALIFIERS = frozenset(
 )
 """Words of parameters that do not say what the value is: `price_max`, `new_status`."""
 _ALPHANUMERIC = string.ascii_lowercase + string.digits
+
+
+@contextlib.contextmanager
+def dates_from(first: Day | None) -> Generator[None]:
+    """Have made-up dates begin with a day, in this context; None: with the usual one."""
+    token = _FIRST_DAY.set(first) if first is not None else None
+    try:
+        yield
+    finally:
+        if token is not None:
+            _FIRST_DAY.reset(token)
+
+
+def random_day(rng: random.Random) -> Day:
+    """Return a made-up day."""
+    return _FIRST_DAY.get() + timedelta(days=rng.randrange(_DAYS))
+
+
+def random_second(rng: random.Random) -> int:
+    """Return a quarter of an hour of a made-up day, in seconds since 1970."""
+    return calendar.timegm(_FIRST_DAY.get().timetuple()) + 900 * rng.randrange(_DAYS * 96)
 
 
 def _lists(text: str) -> dict[str, tuple[str, ...]]:
@@ -338,7 +363,7 @@ def alike(example: str, rng: random.Random) -> str | None:
     for values in _FORMS:
         if example in values:
             return rng.choice(values)
-    day = FIRST_DAY + timedelta(days=rng.randrange(330))
+    day = random_day(rng)
     if _DAY.match(example):
         return f"{day}{example[10:]}"
     for form, written in _OTHER_DAYS:

@@ -182,8 +182,7 @@ class ProgramSampler:
         plan = Plan.read(parameters.tools)
         if unknown := [name for name in plan.tools if name not in self._graph.recipes]:
             raise Refused(RejectReason.SCHEMA, f"there is no tool {unknown[0]!r} that can be called")
-        explorer = Explorer.of(self._world, self._graph, rng)
-        explorer.also = self._kinds
+        explorer = self.explorer(rng)
         for _ in range(_WAYS):
             explorer.known = None
             before = self._before(explorer, state, rng)
@@ -206,6 +205,12 @@ class ProgramSampler:
                 before=tuple(step_of(call) for call in before),
             )
         raise Refused(RejectReason.EXECUTION, f"no way is found to play {parameters.tools}")
+
+    def explorer(self, rng: random.Random) -> Explorer:
+        """Return an explorer that knows how the tools are called, and the values that users state."""
+        explorer = Explorer.of(self._world, self._graph, rng)
+        explorer.also = self._kinds
+        return explorer
 
     def _kinds(self, state: Json) -> Mapping[str, list[Json]]:
         """Return the values that users state, by kind."""

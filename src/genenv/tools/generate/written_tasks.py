@@ -26,7 +26,7 @@ from genenv.progress import Stage
 from genenv.seeding import generator, stream
 from genenv.texts import tallied
 from genenv.tools.discover.exploring import Explorer
-from genenv.tools.discover.recipes import parsed_result, succeeded
+from genenv.tools.discover.recipes import is_refused, parsed_result, succeeded
 from genenv.tools.discover.state_values import single_paths
 from genenv.tools.environment import Tools
 from genenv.tools.generate.plans import can_be_told, sizes_shown, step_of
@@ -257,8 +257,9 @@ def program_of(env: Tools, before: Sequence[Call], proposal: Proposal, rng: rand
             raise Refused(RejectReason.SCHEMA, problem.rstrip("."))
     outcomes = env.world.play([*before, *calls]).outcomes[len(before) :]
     for call, outcome in zip(calls, outcomes, strict=True):
-        if outcome.error is not None:
-            raise Refused(RejectReason.EXECUTION, f"{call.tool} fails: {outcome.error[:200].rstrip('.')}")
+        if is_refused(outcome, call.args):
+            said = outcome.error or outcome.text
+            raise Refused(RejectReason.EXECUTION, f"{call.tool} fails: {said[:200].rstrip('.')}")
     steps = [
         step_of(call, *_uses(proposal.request, call, number, outcomes)) for number, call in enumerate(calls)
     ]
