@@ -175,6 +175,8 @@ class Probe:
             is_late = patience.clock() - start > patience.seconds / 2
             if is_late or spent > patience.calls // 2 or (self.is_sure and is_whole):
                 break
+        if not self._found and self._plays - plays <= patience.calls // 2:  # of numbers few may do
+            self._try({slot: self._ways(slot)[0] for slot in self._needed}, tries=_MORE_TRIES)
         self._without_chance()
         patience.calls -= self._plays - plays
         patience.seconds -= patience.clock() - start
@@ -201,9 +203,8 @@ class Probe:
         """
         ways, further = {slot: self._ways(slot)[0] for slot in self._needed}, True
         starts = [ways, *(one for one in self._starts if one != ways)][:_STARTS]
-        for start, pair in [(one, pair) for one in starts for pair in [{}, *self._pairs(one, 2)]]:
-            if not self._found:
-                self._try({**start, **pair}, tries=_TRIES if pair else _MORE_TRIES)  # few numbers may do
+        for likely in ({**one, **pair} for one in starts for pair in self._pairs(one, 2)):
+            _ = self._found or self._try(likely)
         while further:
             further = False
             for slot in self._needed:
@@ -318,8 +319,7 @@ class Probe:
 
     def recipe(self) -> Recipe | None:
         """Return the tool's recipe, or None if no call succeeded."""
-        # if some calls write, a call that changed nothing did not succeed
-        writing = [one for one in self._found if one.writes]
+        writing = [one for one in self._found if one.writes]  # then a call that changed nothing failed
         tried = max(writing or self._found, key=self._rank, default=None)
         if tried is None:
             return None
