@@ -513,7 +513,8 @@ def test_a_run_in_which_no_task_fits_the_context_ends_with_what_to_change(tmp_pa
     with pytest.raises(
         GenenvError,
         match=r"the agent could reply to none of 6 tasks.*no room for a reply.*"
-        r"Raise policy\.context_tokens \(the window has 100 here\), or lower agent\.max_new_",
+        r"The window has 100 tokens here: raise policy\.context_tokens, choose a model with a longer context "
+        r"if its own is no longer, or lower agent\.max_new_tokens \(2000\)",
     ):
         loop.run()
     assert (tmp_path / "agent" / "metrics.jsonl").read_text() == ""
