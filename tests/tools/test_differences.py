@@ -173,6 +173,7 @@ def test_the_last_digits_of_a_sum_are_no_difference_and_whole_numbers_are_exact(
     assert one != other
     assert States().read("balance", one) == States().read("balance", other) == 1058.14
     assert States().read("id", 1234567890123457.0) == 1234567890123457.0
+    assert States().read("at", 1767603600.00001) != States().read("at", 1767603600.00003), "times differ"
     assert States().read("rate", 0.1 + 0.2) != States().read("rate", 0.3000001)
 
 

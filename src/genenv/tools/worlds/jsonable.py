@@ -295,10 +295,11 @@ class States(_Result):
         return f"<{kind.__qualname__}>"
 
     def number(self, value: float) -> float | str:
-        """See `_Result`; of a fraction 12 digits, as the last ones of a sum depend on the order of calls."""
-        if not math.isfinite(value):
-            return repr(float(value))
-        return float(value if float(value).is_integer() else f"{value:.12g}")
+        """See `_Result`; a fraction without its last digits, which in a sum depend on the order of calls."""
+        plain = float(value)
+        if plain.is_integer() or not math.isfinite(plain):
+            return plain if math.isfinite(plain) else repr(plain)
+        return round(plain, 5) if abs(plain) > 1e7 else float(f"{plain:.12g}")  # by 5 decimals times differ
 
     def other(self, value: object, depth: int) -> Any:  # noqa: ANN401 - JSON
         """See `_Result`: bytes by their digest, connections by their rows, objects by what makes them up."""
