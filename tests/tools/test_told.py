@@ -23,6 +23,7 @@ from genenv.tools.discover.recipes import (
     Recipe,
     draw_arguments,
     parsed_result,
+    taken,
 )
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool
@@ -288,3 +289,10 @@ class Bank:
 def test_two_arguments_that_no_name_suggests_are_found_together() -> None:
     recipe = Explorer(Bank(), random.Random(0)).explore().recipes["transfer"]
     assert [recipe.ways[name] for name in ("source", "target")] == ["accounts.#"] * 2
+
+
+def test_a_day_may_be_that_of_a_time_and_is_no_other_text() -> None:
+    properties: JsonObject = {"day": {"type": "string", "format": "date"}}
+    tool = Tool(name="slots", parameters={"type": "object", "properties": properties})
+    assert taken(tool, "day", ["2026-05-04T09:00:00", "2026-05-04", "4"]) == ["2026-05-04", "2026-05-04", "4"]
+    assert [tool.fits("day", one) for one in ("2026-05-04", "2026-05-04T09:00:00")] == [True, False]

@@ -393,9 +393,12 @@ def found_by(tool: Tool, slot: str, way: str) -> str:
 
 
 def taken(tool: Tool, slot: str, values: Sequence[Json]) -> Sequence[Json]:
-    """Return values in the type that a slot has: keys in JSON are texts even if they are numbers."""
+    """Return values in the type that a slot has: keys in JSON are texts, times have a day."""
     of, name = alone(tool, slot)
-    told = _record(of, name).get("type")
+    schema = _record(of, name)
+    if schema.get("format") == "date":
+        return [one[:10] if isinstance(one, str) and _TIME.match(one) else one for one in values]
+    told = schema.get("type")
     types = set(cast("list[str]", told if isinstance(told, list) else [told]))
     if types & {"integer", "number"} and "string" not in types:
         return [int(one) if isinstance(one, str) and _WHOLE.fullmatch(one) else one for one in values]
@@ -547,6 +550,7 @@ def items(value: Json) -> list[Json]:
 RESULT_OF = "()."
 """Separator between a tool and the kind of a value in its result, as in `list_branches().#`."""
 _LINE = re.compile(r"\s*([A-Za-z][\w -]{0,30}?):[ \t]+(\S.*?)\s*")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:")
 _WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,14})")
 _LEAST_FIELDS = 2
 
