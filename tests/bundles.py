@@ -20,6 +20,7 @@ from genenv.tools.discover import exploring
 from genenv.tools.discover.recipes import Graph, Recipe
 from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Made, Wanted, make, write_tasks
+from genenv.tools.generate.plans import sizes_shown
 from genenv.tools.spec import Program
 from genenv.tools.worlds.base import Call
 from genenv.tools.worlds.origins import PythonOrigin
@@ -65,7 +66,8 @@ def recipe(tool: str, *, writes: bool = False, **ways: str) -> Recipe:
 def asked(env: Tools, *calls: Call, **more: Any) -> Task | Rejection:
     """The task of some calls, on the side that they belong to."""
     steps = [one.json for one in calls]
-    shape = {"n_calls": len(calls), "n_tools": len(env.world.tools), "chained": False, "answer": False}
+    shown = max(sizes_shown(len(env.world.tools), len(calls)))
+    shape = {"n_calls": len(calls), "n_tools": shown, "chained": False, "answer": False}
     program = Program.model_validate({**shape, "calls": steps, **more})
     lineage = Lineage(origin=Origin.HELD_OUT if env.is_for_measuring(program) else Origin.SEED)
     return env.build(program, task_id="t", lineage=lineage, rng=random.Random(0))

@@ -506,6 +506,13 @@ def list_events(room: Literal["A", "B", "C"] | None = None, page: int = 1, limit
     return {"events": part, "next": page + 1 if page * limit < len(found) else None}
 
 
+def first_free(room: Literal["A", "B"], day: int) -> dict:
+    """Find a free hour."""
+    if day > 9:
+        raise ValueError("nobody plans so far ahead")
+    return {"hour": 8 if day < 5 else 7 + len(room)}
+
+
 def send(to: str, again: bool = False) -> dict:
     """Send a message."""
     sent.append([to, again])
@@ -533,6 +540,7 @@ def diary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
         tmp_path_factory.mktemp("bundles") / "diary",
         DIARY,
         recipe("list_events", room="new", page="new", limit="new"),
+        recipe("first_free", room="new", day="new"),
         recipe("send", writes=True, to="new", again="new"),
         recipe("move", writes=True, event="events.#", days="new"),
         recipe("add_event", writes=True, title="new", day="new"),
@@ -590,6 +598,9 @@ def test_a_filter_that_changes_nothing_is_in_no_task(diary: Tools) -> None:
         problem = audit(diary, task)
         assert (problem is None) is (args in needed), args
         assert problem is None or "of list_events the result is the same" in problem.explanation
+    task = asked(diary, call("first_free", room="A", day=3))
+    assert isinstance(task, Task)
+    assert audit(diary, task) is None, "any room may be free at eight, and no other tool says when"
 
 
 def test_a_lookup_with_further_arguments_counts_if_it_finds_all_and_more(diary: Tools) -> None:
@@ -612,7 +623,7 @@ def test_a_lookup_with_further_arguments_counts_if_it_finds_all_and_more(diary: 
 
 def test_made_up_dates_of_a_bundle_begin_with_its_first_day(diary: Tools) -> None:
     parameters = diary.parameters.model_validate(
-        {"n_calls": 1, "chained": False, "answer": False, "n_tools": 4, "tools": "add_event"}
+        {"n_calls": 1, "chained": False, "answer": False, "n_tools": 3, "tools": "add_event"}
     )
     seed = Seed(id="s", environment="tools", skills=(), spec={})
     drawn = [diary.drawn(parameters, seed, random.Random(n)) for n in range(6)]

@@ -16,10 +16,10 @@ from typing import Any, cast
 
 from genenv.environments.common import caseless
 from genenv.tools.calls import Reply, format_calls, read_reply
-from genenv.tools.discover.answers import has_items
+from genenv.tools.discover.answers import has_items, has_list
 from genenv.tools.discover.recipes import FRESH, is_refused
 from genenv.tools.discover.state_values import refers, wanted
-from genenv.tools.generate.fresh_values import fresh, is_closed
+from genenv.tools.generate.fresh_values import fresh, other_values
 from genenv.tools.language.said import says, states, unfounded
 from genenv.tools.language.wording import (
     asks,
@@ -43,7 +43,7 @@ EXTRA_CALL_COST = 0.2
 MAX_PARTIAL = 0.95
 """Maximum credit of a rollout that is not right."""
 _MOST_OTHERS = 8
-"""Number of values of a closed set, or of a kind, that are tried in place of a task's."""
+"""Number of known values of a kind that are tried in place of a task's."""
 _MOST_UNFOUNDED = 6
 """Maximum number of different numbers in a reply with an answer that neither the request nor a result has."""
 _DRAWS = 20
@@ -437,9 +437,9 @@ def _needs_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
         for name in call.args if recipe.writes else ():
             if recipe.ways.get(name) != FRESH or name in recipe.unseen:
                 continue
-            for other in _with_others(tool, call, name, rng):
+            for other in _with_others(tool, call, name, other_values(tool, name, call.args[name], rng)):
                 played = toolbox.world.play([*before, *calls[:number], other, *calls[number + 1 :]])
-                if any(map(is_refused, played.outcomes)):
+                if any(one.error for one in played.outcomes):
                     continue
                 if toolbox.comparable(played.state) == end:
                     said = f"With another {name} of {call.tool} the end is the same."
@@ -448,48 +448,48 @@ def _needs_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
     return None
 
 
-def _with_others(
-    tool: Tool, call: Call, name: str, rng: random.Random, known: Sequence[Json] = ()
-) -> Iterator[Call]:
-    """Yield a call with a few other values of an argument: made-up ones, and some of those that are known."""
-    value, schema = call.args[name], tool.resolved(tool.properties[name])
-    if is_closed(tool, name):
-        others = [*cast("Sequence[Json]", schema.get("enum", (True, False)))][:_MOST_OTHERS]
-    else:
-        small = [value + 1, 1] if type(value) is int else []
-        others = [*small, *(fresh(tool, name, rng) for _ in range(2)), *known]
+def _with_others(tool: Tool, call: Call, name: str, others: Iterable[Json]) -> Iterator[Call]:
+    """Yield a call with each of some other values of an argument that can be given."""
     for other in others:
         made = Call(tool=call.tool, args={**call.args, name: other})
-        if other != value and tool.problem(made.args) is None:
+        if other != call.args[name] and tool.problem(made.args) is None:
             yield made
 
 
 def _needs_every_lookup(toolbox: Toolbox, task: Task) -> Rejection | None:
-    """Reject a task with a lookup whose result another call gives, or other values of a stated argument."""
+    """Reject a task with a lookup whose result another call gives, or other values of what is stated.
+
+    Of a search each stated argument has to matter; of another lookup one, as any day may begin at eight.
+    """
     before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
     made = list(zip(calls, toolbox.world.play([*before, *calls]).outcomes[len(before) :], strict=True))
+    steps = Program.model_validate(task.spec).calls
     for number in _lookups(toolbox, task):
         (call, outcome), others = made[number], [*made[:number], *made[number + 1 :]]
         if _is_obtained(toolbox, task, call, outcome, others):
             return Rejection(RejectReason.TRIVIAL, f"Another call gives the result of {call.tool}.")
-        for name, alike in _alike(toolbox, task, number):
-            ends = (toolbox.world.play([*before, *calls[:number], one]).outcomes[-1] for one in alike)
-            same = (_is_obtained(toolbox, task, call, outcome, [(call, one)]) for one in ends)
-            if next(same, False) and all(same):
-                said = f"With another {name} of {call.tool} the result is the same."
-                return Rejection(RejectReason.TRIVIAL, said)
+        needless = [] if toolbox.bundle.is_unsteady(call.tool) else _needless(toolbox, task, number, outcome)
+        if needless and (has_list(outcome.result) or len(needless) == len(steps[number].args)):
+            said = f"With another {needless[0]} of {call.tool} the result is the same."
+            return Rejection(RejectReason.TRIVIAL, said)
     return None
 
 
-def _alike(toolbox: Toolbox, task: Task, number: int) -> Iterator[tuple[str, Iterator[Call]]]:
-    """Yield each stated argument of a lookup, and calls with other values of it."""
-    program, call = Program.model_validate(task.spec), calls_of(task.payload, "calls")[number]
+def _needless(toolbox: Toolbox, task: Task, number: int, outcome: Outcome) -> list[str]:
+    """Return the stated arguments of a lookup of which other values, each alone, lead to the same outcome."""
+    program, found = Program.model_validate(task.spec), list[str]()
+    *start, call = (*calls_of(task.payload, "before"), *calls_of(task.payload, "calls")[: number + 1])
     tool, ways = toolbox.world.tools[call.tool], toolbox.graph.recipes[call.tool].ways
     rng, values = random.Random(f"{json.dumps(task.spec)} {number}"), toolbox.values(program)
-    for name in program.calls[number].args if not toolbox.bundle.is_unsteady(call.tool) else ():
+    for name in program.calls[number].args:
         kinds = (ways.get(name, ""), *wanted(name, call.tool, [*values]))
         known = [value for kind in kinds for value in values.get(kind, ())[:_MOST_OTHERS]]
-        yield name, _with_others(tool, call, name, rng, known)
+        others = _with_others(tool, call, name, [*other_values(tool, name, call.args[name], rng), *known])
+        ends = (toolbox.world.play([*start, other]).outcomes[-1] for other in others)
+        same = (_is_obtained(toolbox, task, call, outcome, [(call, one)]) for one in ends)
+        if next(same, False) and all(same):
+            found.append(name)
+    return found
 
 
 def _with_fewer(call: Call, unseen: Container[str]) -> Iterator[tuple[str, list[Call]]]:

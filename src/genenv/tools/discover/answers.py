@@ -93,6 +93,14 @@ def kind_without_lists(kind: str) -> str:
     return ".".join(part for part in kind.split(".") if part != ANY)
 
 
+def has_list(result: Json) -> bool:
+    """Whether a result is a list, or a record with one, as of a search."""
+    result = parsed_result(result)
+    return any(
+        isinstance(one, list) for one in (result.values() if isinstance(result, Mapping) else [result])
+    )
+
+
 def has_items(found: Json, wanted: Json) -> bool:
     """Whether a result has all items of the lists of another one, which are not all empty."""
     if isinstance(found, list) and isinstance(wanted, list):

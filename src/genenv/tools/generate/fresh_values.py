@@ -108,6 +108,19 @@ def fresh(tool: Tool, parameter: str, rng: random.Random) -> Json:
     return _value(tool, tool.properties[parameter], parameter, rng, 0)
 
 
+def other_values(tool: Tool, parameter: str, value: Json, rng: random.Random) -> list[Json]:
+    """Return a few values to try in place of one: allowed ones, or the next integer, 1, and made-up ones."""
+    if is_closed(tool, parameter):
+        schema = tool.resolved(tool.properties[parameter])
+        return [*cast("Sequence[Json]", schema.get("enum", (True, False)))][:_MOST_ALLOWED]
+    near: list[Json] = [value + 1, 1] if type(value) is int else []
+    return [*near, *(fresh(tool, parameter, rng) for _ in range(2))]
+
+
+_MOST_ALLOWED = 8
+"""Number of allowed values that are tried in place of one."""
+
+
 def consistent(args: Mapping[str, Json]) -> dict[str, Json]:
     """Return made-up arguments that agree: addresses with names, signs with currencies, and bounds in order.
 
