@@ -418,7 +418,8 @@ class Explorer:
         reads = {
             one.tool: replace(one, writes=False, unseen=())
             for one in writers
-            if not self.world.tools[one.tool].writes and self._only_reads(one, comparable, begin)
+            if not (self.world.tools[one.tool].writes or self.is_late())
+            and self._only_reads(one, comparable, begin)
         }
         if not reads:
             return graph

@@ -18,6 +18,7 @@ from genenv.progress import advance
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import FRESH, Graph, is_refused, parsed_result
 from genenv.tools.discover.state_values import ANY, FILES, HIDDEN, KEY, leaves, records, words_of
+from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.language.words import READING
 from genenv.tools.worlds.base import Call, World
 from genenv.tools.worlds.jsonable import TABLES, is_equal
@@ -252,7 +253,8 @@ def traces(explorer: Explorer, graph: Graph, rng: random.Random) -> dict[str, tu
     found: dict[str, tuple[str, ...]] = {}
     begin = explorer.world.play(()).state
     for name, recipe in graph.recipes.items():
-        if not recipe.writes or explorer.world.tools[name].writes or _LOOKING.isdisjoint(words_of(name)[:1]):
+        is_lookup = bool(_LOOKING & {*words_of(name)[:1]}) and not explorer.world.tools[name].writes
+        if not (recipe.writes and is_lookup) or explorer.is_late():
             continue
         calls = [explorer.attempt(recipe, (), rng) for _ in range(_LOOKS)]
         ends = [explorer.world.play([call]).state for call in calls if call is not None]
@@ -284,11 +286,12 @@ def refusing_past(explorer: Explorer, graph: Graph, rng: random.Random) -> list[
     """Return the tools of which calls with a made-up date succeed, and fail with the same date long ago."""
     found: dict[str, None] = {}
     for name, recipe in graph.recipes.items():
-        made_up = [one for one, way in recipe.ways.items() if way == FRESH]
-        for _ in range(_LOOKS if made_up else 0):
+        tool = explorer.world.tools[name]
+        made_up = [one for one in tool.properties if recipe.ways.get(one) == FRESH]
+        days = [one for one in made_up if _YEAR.match(str(fresh(tool, one, rng)))]
+        for _ in range(_LOOKS if days and not explorer.is_late() else 0):
             call = explorer.attempt(recipe, (), rng)
-            told = {one: str(call.args[one]) for one in made_up if one in call.args} if call else {}
-            past = {one: _YEAR.sub("2000", text) for one, text in told.items() if _YEAR.match(text)}
+            past = {one: _YEAR.sub("2000", str(call.args[one])) for one in days if call and one in call.args}
             if call and past:
                 ago = Call(tool=name, args={**call.args, **past})
                 if is_refused(explorer.world.play([ago]).outcomes[0], ago.args):
