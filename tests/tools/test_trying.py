@@ -467,6 +467,9 @@ def test_what_another_graph_has_is_kept_if_there_is_no_time_to_try_it_again() ->
         ("Error: unknown cart", True),
         ("errors: none", False),
         ([{"error": "unknown cart"}], True),
+        ({"id": "J-1", "status": "failed", "owner": "Ada"}, False),
+        ({"id": "J-1", "error": "disk full"}, False),
+        ("Error rate of the API: 0.2%", False),
     ],
 )
 def test_a_call_that_says_that_it_failed_is_no_success_though_it_leaves_a_trace(

@@ -126,12 +126,17 @@ def is_refused(outcome: Outcome, args: Mapping[str, Json] = MappingProxyType({})
     if not isinstance(result, Mapping):
         return False
     error, status = result.get("error"), result.get("status")
-    if (error and error not in given) or (status in ("error", "failed") and status not in given):
-        return True
+    says_so = (error and error not in given) or (status in ("error", "failed") and status not in given)
+    if says_so and all(name in _OF_ANSWERS or one in given for name, one in result.items()):
+        return True  # and no record, which may have failed itself
     return any(result.get(name) is False and args.get(name) is not False for name in ("ok", "success"))
 
 
-_ERROR = re.compile(r"\s*error\b", re.IGNORECASE)
+_ERROR = re.compile(r"\s*error\s*[:!(]", re.IGNORECASE)
+_OF_ANSWERS = frozenset(
+    {"code", "detail", "details", "error", "errors", "message", "ok", "reason", "status", "success"}
+)
+"""Fields of an answer that says that a call failed."""
 _NOTHING: tuple[Json, ...] = (None, "", [], {})
 _PAGING = frozenset({"count", "cursor", "limit", "more", "next", "offset", "page", "size", "total"})
 """Words of what a page says besides its items."""
@@ -154,7 +159,7 @@ def _is_empty(result: Json, args: Mapping[str, Json]) -> bool:
         return True
     is_page = bool(args) and not any(map(refers, args))
     return any(isinstance(one, Mapping | list) for one in held) and all(
-        one in _NOTHING or one == 0 or (is_page and isinstance(one, int) and _PAGING & {*words_of(name)})
+        one in _NOTHING or (is_page and (one == 0 or (isinstance(one, int) and _PAGING & {*words_of(name)})))
         for name, one in result.items()
     )
 

@@ -33,8 +33,9 @@ _NUMBER = re.compile(rf"(?<![\w.-]){_DIGITS}(?:[eE][+-]?\d+)?(?=(?:{_UNITS}|[BdC
 _EMPHASIS = re.compile(r"(?<![^\W_])_{1,3}(?=\S)|(?<=\S)_{1,3}(?![^\W_])")
 """Marks of Markdown around a word that would be taken for a part of it."""
 _MINUS = str.maketrans("−", "-")
-_DECIMAL = re.compile(r"-?(?:0|[1-9]\d*)\.\d+")
-"""A text that is a number, as amounts often are."""
+_AMOUNT = re.compile(r"-?(?:0|[1-9]\d*)\.\d\d")
+"""A text that is a number with two decimals, as amounts often are, and versions seldom."""
+_CLOCK = re.compile(r"(?<![\d:])(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?(?![\d:])")
 _QUANTITY = re.compile(rf"(?P<before>[$€£¥]?) ?(?P<number>{_DIGITS}) ?(?P<unit>{_UNITS})?")
 """A text that is a number with a unit, or with the sign of a currency."""
 _BEHIND = re.compile(
@@ -52,7 +53,7 @@ def says(words: str, answer: Json) -> bool:
 
     A text that is a number with a unit (`82 °C`, `$1,250.00`) may be stated otherwise too: the number, with
     the unit before it or elsewhere, or behind it no word, or a name that begins as the unit does (`82 degrees
-    Celsius`). A text that is a number with decimals counts as a number: `$8` says `8.00`.
+    Celsius`). A text with two decimals counts as a number: `$8` says `8.00`.
     """
     plain = _EMPHASIS.sub("", words).translate(_MINUS)
     if isinstance(answer, int | float) and not isinstance(answer, bool):
@@ -61,8 +62,9 @@ def says(words: str, answer: Json) -> bool:
     whole = re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
     if text and any(whole.search(caseless(one)) for one in (words, plain)):
         return True
-    if _DECIMAL.fullmatch(text):
-        return any(_is_number(found[0], float(text)) for found in _numbers(plain))
+    if _AMOUNT.fullmatch(text):
+        said = (found[0] for found in _numbers(plain))
+        return any(_is_number(one, float(text)) for one in said if len(one.partition(".")[2]) != 1)
     quantity = _QUANTITY.fullmatch(str(answer).strip())
     return quantity is not None and _says_quantity(plain, quantity)
 
@@ -84,8 +86,9 @@ def states(request: str, value: Json) -> bool:
 
 def _numbers(words: str) -> Iterator[re.Match[str]]:
     """Yield the numbers in words that are no part of a time such as `10:30`."""
+    times = list(_CLOCK.finditer(words))
     for found in _NUMBER.finditer(words):
-        if not re.search(r"\d:$", words[: found.start()][-2:]) and not re.match(r":\d", words[found.end() :]):
+        if not any(time.start() <= found.start() < time.end() for time in times):
             yield found
 
 
