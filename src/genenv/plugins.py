@@ -129,7 +129,11 @@ def own_part(
         return _guarded(setting, where, found)
     own = {name: inspect.getattr_static(found, name, None) for name in ("__init__", *methods)}
     guarded = {name: _guarded(setting, where, one) for name, one in own.items() if inspect.isfunction(one)}
-    return new_class(found.__name__, (found,), exec_body=lambda members: members.update(guarded))
+    named = {"__module__": found.__module__, "__qualname__": found.__qualname__}
+    try:
+        return new_class(found.__name__, (found,), exec_body=lambda members: members.update(guarded | named))
+    except Exception:  # noqa: BLE001 - it may refuse subclasses in any way
+        return found
 
 
 def own_file(where: str) -> Path | None:

@@ -99,7 +99,9 @@ def test_rounds_of_a_branch_count_since_which_its_tasks_are_written_as_they_are_
         since = [pool.written_alike_since(store, "per_seed", "writes") for pool in pools]
         assert since == [3, 4, 3]
         assert pool_of().written_alike_since(store, "writes") == 3
-    assert "written" not in pool_of().state()
+        earlier = {key: value for key, value in pools[0].state().items() if key != "written"}
+        store.commit_round(RoundRecord(number=4, metrics={}, state=earlier))
+        assert pools[2].written_alike_since(store, "per_seed", "writes") == 3, "it does not say otherwise"
 
 
 CHOOSERS = """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol, cast, runtime_checkable
@@ -116,7 +116,7 @@ def fault_of(gave: object) -> str:
         rows = (datum.weights, datum.advantages, datum.old_logprobs)
         if any(row is not None and len(row) != len(datum.completion_ids) for row in rows):
             return "a Datum with another number of weights, advantages or old_logprobs than of tokens"
-        if gave.coefficients is not None and datum.loss not in gave.coefficients:
+        if gave.coefficients is not None and any(datum.weights) and not _has(gave.coefficients, datum.loss):
             return f"a Datum with the loss {datum.loss!r}, for which `coefficients` has no number"
     return ""
 
@@ -127,7 +127,15 @@ def _is_unit(given: object) -> bool:
 
 
 def _listed(given: object) -> Sequence[object] | None:
-    return cast(Sequence[object], given) if isinstance(given, Sequence) else None
+    return cast(Sequence[object], given) if isinstance(given, Iterable) and isinstance(given, Sized) else None
+
+
+def _has(coefficients: Mapping[str, float], loss: str) -> bool:
+    try:
+        _ = coefficients[loss]  # it may be a mapping with defaults
+    except KeyError:
+        return False
+    return True
 
 
 def averaged(

@@ -64,7 +64,7 @@ SPELLINGS = (
         closing="<|end|><|start|>assistant<|channel|>final<|message|>",
         answer="<|channel|>final<|message|>",
         frames=re.compile(
-            r"( ?to=[^\s<]++\s*<\|channel\|>)|<\|start\|>assistant(?! to=)|<\|(?:end|return)\|>"
+            r"( ?to=[^\s<]{1,200}+\s*<\|channel\|>)|<\|start\|>assistant(?! to=)|<\|(?:end|return)\|>"
             r"|<\|channel\|>(?:final|commentary)(?:(?!\sto=)[^<])*+(?:<\|constrain\|>[^<]*+)?<\|message\|>"
         ),
     ),

@@ -59,8 +59,8 @@ _BLOCKS = re.compile(
     r"|<(?P<mark>\S{0,12}?)invoke (?P<invoked>name=.*?)(?:</(?P=mark)invoke>|\Z)"
     r"|\[TOOL_CALLS\]\s*(?P<mistral>[\w.-]+(?:\[CALL_ID\]\w+)?\[ARGS\].*?)(?=\[TOOL_CALLS\]|\Z)"
     r"|\[TOOL_CALLS\]\s*(?P<listed>[\[{].*)"
-    r"|(?:<\|start\|>assistant)?(?P<harmony>(?: ?to=[^\s<]++\s*<\|channel\|>|<\|channel\|>\w++\s+to=[^\s<]++)"
-    r"[^<]*+(?:<\|constrain\|>[^<]*+)?<\|message\|>.*?)(?:<\|call\|>|\Z)"
+    r"|(?:<\|start\|>assistant)?(?P<harmony>(?: ?to=[^\s<]{1,200}+\s*<\|channel\|>"
+    r"|<\|channel\|>\w++\s+to=[^\s<]++)[^<]*+(?:<\|constrain\|>[^<]*+)?<\|message\|>.*?)(?:<\|call\|>|\Z)"
     r"|<\|(?:tool_call|python)_start\|>(?P<python>.*?)(?:<\|(?:tool_call|python)_end\|>|\Z)",
     re.DOTALL,
 )

@@ -34,9 +34,6 @@ from genenv.settings import is_own
 from genenv.simulator.policy import make_contexts
 from genenv.types import Context, Group, Json, JsonObject, Profile, Proposal, Seed, Task, accepted, leading
 
-_USUALLY_WRITTEN: JsonObject = {"per_seed": 0, "writes": "spec"}
-"""The defaults of `simulator.per_seed` and `simulator.writes`."""
-
 
 class Tasks(Protocol):
     """Finds tasks of a run by id. `PoolStore` and `Ahead` implement it."""
@@ -123,8 +120,9 @@ class TaskPool:
         for name, stats in self.own_stats.items():
             stats.load_state_dict(_part(_part(state, "agents"), name))
         self.replay.load_state_dict(_part(state, "replay"))
-        if self.chooser is not None and self._chooser_key in state:  # a branch may start with a chooser
-            self.chooser.load_state_dict(_part(state, self._chooser_key))
+        kept = next((key for key in (self._chooser_key, "seed_choice") if key in state), None)
+        if self.chooser is not None and kept is not None:  # a branch may start with a chooser
+            self.chooser.load_state_dict(_part(state, kept))
         if self.predictors and self._predictor_key in state:
             known = _part(state, self._predictor_key)
             for name, predictor in self.predictors.items():
@@ -145,20 +143,21 @@ class TaskPool:
         known = learned if self.own_stats else next(iter(learned.values()), None)
         predicted = {self._predictor_key: known} if known else {}
         own = {name: stats.state_dict() for name, stats in self.own_stats.items()}
-        written = {key: value for key, value in self._writing.items() if value != _USUALLY_WRITTEN[key]}
         return {
             **{"stats": self.stats.state_dict(), "replay": self.replay.state_dict(), **steered, **predicted},
             **({"agents": own} if own else {}),
-            **({"written": written} if written else {}),
+            "written": self._writing,
         }
 
     @property
     def _writing(self) -> dict[str, Json]:
         """How tasks are written: the settings that a branch may have changed (`written_alike_since`)."""
-        return {key: getattr(self.config.simulator, key) for key in _USUALLY_WRITTEN}
+        return {"per_seed": self.config.simulator.per_seed, "writes": self.config.simulator.writes}
 
     def written_alike_since(self, store: PoolStore, *keys: str) -> int:
         """Return the first round since which these settings of the simulator are as they are now.
+
+        Rounds that do not name them, of earlier commits, count as written like those of now.
 
         Args:
             store: the store of the run. A branch has rounds of the run that it came from.
@@ -166,7 +165,7 @@ class TaskPool:
         """
         now, since = {key: self._writing[key] for key in keys}, 1
         for number in store.rounds():
-            then = {**_USUALLY_WRITTEN, **_part({"written": {}, **store.state(number)}, "written")}
+            then = {**self._writing, **_part({"written": {}, **store.state(number)}, "written")}
             if any(then[key] != value for key, value in now.items()):
                 since = number + 1
         return since

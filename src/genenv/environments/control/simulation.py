@@ -36,7 +36,7 @@ from genenv.environments.control.systems import (
     label_of,
     labelled,
 )
-from genenv.errors import GenenvError
+from genenv.errors import EnvironmentCodeError, GenenvError
 from genenv.settings import is_own
 
 Floats = NDArray[np.float64]
@@ -223,8 +223,11 @@ def replay(level: Level, act: Sequence[float] | Controller) -> Replayed:
             break
         try:
             state, held, quality, diverges = advance(system, state, held, action, physics, SCALARS)
-        except (ArithmeticError, ValueError):  # where arrays would hold infinity or NaN
-            held, quality, diverges = 0, 0.0, True
+        except (ArithmeticError, ValueError, EnvironmentCodeError) as error:
+            of_own = isinstance(error, EnvironmentCodeError)
+            if of_own and not isinstance(error.__cause__, ArithmeticError | ValueError):
+                raise
+            held, quality, diverges = 0, 0.0, True  # where arrays would hold infinity or NaN
         taken.append(action)
         states.append(state)
         success = bool(held >= hold)
