@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 
-from genenv.backends.local.export_merged import TrainedAgent, save_model
+from genenv.backends.local.export_merged import TrainedAgent, add_what_older_readers_look_for, save_model
 from genenv.backends.local.loading import load_tokenizer
 from genenv.backends.settings import PolicyConfig
 from genenv.config.run import load_config
@@ -122,8 +122,18 @@ def test_the_old_names_alone_give_the_same_rotary_positions(
 def test_what_the_old_names_cannot_say_needs_a_new_reader(
     tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    exported_config(tiny.folder("olmo3", rope_parameters=TWO, **SLIDING), tmp_path / "out")
+    config = exported_config(tiny.folder("olmo3", rope_parameters=TWO, **SLIDING), tmp_path / "out")
+    assert not config.keys() & {"rope_scaling", "rope_theta"}
     assert f"{tmp_path / 'out/config.json'} needs transformers 5 or newer" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["gemma4_text", "laguna", "mimo_v2_flash"])
+def test_a_config_whose_reader_knows_no_old_names_stays_as_it_is(tmp_path: Path, kind: str) -> None:
+    transformers.AutoConfig.for_model(kind).save_pretrained(tmp_path)
+    before = (tmp_path / "config.json").read_text()
+    add_what_older_readers_look_for(tmp_path / "config.json")
+    assert (tmp_path / "config.json").read_text() == before
+    assert transformers.AutoConfig.from_pretrained(tmp_path).rope_parameters
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ BEHIND_ENDPOINT = "endpoint"
 """Stands for the backend of an agent whose model is behind an endpoint (`agents.NAME.address`)."""
 
 AUTO_TARGETS = "auto"
-ALL_LAYERS = (AUTO_TARGETS, "all-linear")
+ALL_LINEAR = "all-linear"
+ALL_LAYERS = (AUTO_TARGETS, ALL_LINEAR)
 """Values of `policy.lora_targets` that name no layers: every layer that can have an adapter gets one."""
 
 

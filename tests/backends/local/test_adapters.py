@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +139,22 @@ def test_linear_layers_with_code_of_their_own_get_adapters() -> None:
     ("targets", "near"),
     [("q_proj,v_projj", "v_proj"), ("mlp.experts.down_prj,q_proj", "mlp.experts.down_proj")],
 )
-def test_a_name_that_fits_nothing_is_refused_though_another_fits(targets: str, near: str) -> None:
-    with pytest.raises(UsageError, match=f"does not fit: unknown layer .*; did you mean '{near}'"):
-        adapted("qwen3_moe", targets, **EXPERTS["qwen3_moe"])
+def test_a_name_that_fits_nothing_is_told_where_another_fits(
+    targets: str, near: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    adapted("qwen3_moe", targets, **EXPERTS["qwen3_moe"])
+    (record,) = caplog.records
+    assert re.search(f"unknown layer .*; did you mean '{near}'", record.getMessage())
+    with pytest.raises(UsageError, match=r"does not fit: .*not found"):
+        adapted("qwen3_moe", "v_projj", **EXPERTS["qwen3_moe"])
+
+
+def test_all_linear_and_the_old_names_of_experts_select_what_peft_selects(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for targets in ("all-linear", "q_proj,k_proj,v_proj,o_proj,gate,gate_proj,up_proj,down_proj"):
+        assert unadapted(adapted("qwen3_moe", targets, **EXPERTS["qwen3_moe"])) == {}
+    assert not caplog.records
 
 
 def test_before_a_run_begins_one_warning_names_what_gets_no_adapter(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import logging
 import math
 import re
 import warnings
@@ -28,8 +29,10 @@ from torch.nn.modules.conv import _ConvNd
 from transformers.pytorch_utils import Conv1D
 
 from genenv.backends.local import loading
-from genenv.backends.settings import AUTO_TARGETS, PolicyConfig
+from genenv.backends.settings import ALL_LINEAR, AUTO_TARGETS, PolicyConfig
 from genenv.errors import DataError, UsageError, unknown_name
+
+log = logging.getLogger(__name__)
 
 ADAPTER = "adapter_model.safetensors"
 
@@ -66,16 +69,18 @@ def add_lora_adapter(causal: Any, name: str, config: PolicyConfig, wrapped: Any 
         lora_alpha=config.lora_alpha,  # type: ignore[arg-type] - PEFT takes any number
         target_modules=layers,
         target_parameters=stacked or None,
+        exclude_modules=_not_linear(causal) if targets == ALL_LINEAR else None,
         task_type="CAUSAL_LM",
     )
     try:
         with _quietly():
-            if wrapped is None:
-                wrapped = peft.get_peft_model(causal, settings, adapter_name=name)
-            else:
+            if wrapped is not None:
                 wrapped.add_adapter(name, settings)
+                return wrapped
+            wrapped = peft.get_peft_model(causal, settings, adapter_name=name)
     except ValueError as error:
         raise UsageError(f"policy.lora_targets = {targets!r} does not fit: {error}") from error
+    _warn_of_unknown(causal, targets, wrapped.peft_config[name].target_modules)
     return wrapped
 
 
@@ -170,6 +175,10 @@ class _Weight:
         return self.own == "weight" and _is_linear(self.module)
 
     @property
+    def is_layer_or_convolution(self) -> bool:
+        return self.is_layer or isinstance(self.module, _ConvNd)
+
+    @property
     def is_stacked(self) -> bool:
         shape = self.value.shape
         return len(shape) == _STACKED and min(shape[1:]) > 1 and not isinstance(self.module, _ConvNd)
@@ -204,15 +213,22 @@ def _weights(causal: Any) -> Iterator[_Weight]:  # noqa: ANN401
                 yield _Weight(path=path, own=own, module=inner, value=value)
 
 
-def _resolved(causal: Any, targets: str) -> tuple[list[str], list[str]]:  # noqa: ANN401
+def _not_linear(causal: Any) -> list[str] | None:  # noqa: ANN401
+    """Return the modules that PEFT takes for linear layers and that compute something else."""
+    linear = [(path, own) for path, own in causal.named_modules() if isinstance(own, nn.Linear)]
+    return [path for path, own in linear if not _is_linear(own)] or None
+
+
+def _resolved(causal: Any, targets: str) -> tuple[str | list[str], list[str]]:  # noqa: ANN401
     """Return the names of layers and of stacked weights that a setting selects, as PEFT expects them.
 
     Raises:
-        UsageError: a name fits nothing, or the setting is `auto` and PEFT supports no weight of the model.
+        UsageError: a name selects what gets no adapter, or the setting is `auto` and PEFT supports no weight
+            of the model.
     """
+    if targets == ALL_LINEAR:
+        return targets, []
     weights = list(_weights(causal))
-    if targets == "all-linear":
-        return [weight.path for weight in weights if weight.is_layer], []
     if targets != AUTO_TARGETS:
         return _named(causal, weights, targets)
     first = {weight.kind: weight for weight in reversed(weights) if weight.is_layer or weight.is_stacked}
@@ -228,22 +244,36 @@ def _resolved(causal: Any, targets: str) -> tuple[list[str], list[str]]:  # noqa
 
 
 def _named(causal: Any, weights: Sequence[_Weight], targets: str) -> tuple[list[str], list[str]]:  # noqa: ANN401
-    """Return `_resolved` of names, each of which must fit."""
-    names = [name.strip() for name in targets.rstrip(", ").split(",")]
+    """Return `_resolved` of names; PEFT knows more names than the model has, such as old ones of experts."""
+    names = _names(targets)
     ends = (causal.get_input_embeddings(), causal.get_output_embeddings())
     if not _endings(path for path, module in causal.named_modules() if module in ends).isdisjoint(names):
         raise UsageError(
             f"policy.lora_targets = {targets!r} does not fit: embeddings and the output layer stay as "
             f"they are; name layers in between, or use {AUTO_TARGETS!r}"
         )
-    paths = [weight.path for weight in weights if weight.is_layer or isinstance(weight.module, _ConvNd)]
-    layers, stacked = _endings(paths), _endings(weight.name for weight in weights if not weight.is_layer)
-    for name in names:
-        if name not in layers and name not in stacked:
-            known = {path.rpartition(".")[2] for path in paths} | {w.kind for w in weights if w.is_stacked}
-            error = unknown_name("layer", name, known)
-            raise UsageError(f"policy.lora_targets = {targets!r} does not fit: {error}")
+    refused = _endings(_not_linear(causal) or ())
+    if wrong := [name for name in names if name in refused]:
+        raise UsageError(f"policy.lora_targets = {targets!r} does not fit: {_unknown(weights, wrong[0])}")
+    stacked = _endings(weight.name for weight in weights if not weight.is_layer)
     return [name for name in names if name not in stacked], [name for name in names if name in stacked]
+
+
+def _names(targets: str) -> list[str]:
+    return [name.strip() for name in targets.rstrip(", ").split(",")]
+
+
+def _unknown(weights: Sequence[_Weight], name: str) -> str:
+    known = {weight.path.rpartition(".")[2] for weight in weights if weight.is_layer_or_convolution}
+    return unknown_name("layer", name, known | {weight.kind for weight in weights if weight.is_stacked})
+
+
+def _warn_of_unknown(causal: Any, targets: str, selected: Iterable[str]) -> None:  # noqa: ANN401
+    """Log the names that PEFT, which has replaced old names of experts, found nowhere."""
+    weights = list(_weights(causal))
+    layers = _endings(weight.path for weight in weights if weight.is_layer_or_convolution)
+    for name in sorted({*selected}.intersection(_names(targets)) - layers):
+        log.warning("policy.lora_targets = %r: %s", targets, _unknown(weights, name))
 
 
 def _endings(paths: Iterable[str]) -> set[str]:

@@ -6,6 +6,7 @@ Shapes: T = tokens of a text, V = vocabulary.
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import shutil
@@ -201,7 +202,7 @@ def save_model(agent: TrainedAgent, folder: Path) -> None:
     """Write a merged agent: weights, configuration, generation settings, tokenizer and chat template."""
     agent.causal.generation_config = _generation(agent)
     agent.causal.save_pretrained(folder)
-    _add_what_older_readers_look_for(folder / "config.json")
+    add_what_older_readers_look_for(folder / "config.json")
     save_tokenizer(agent, folder)
     if loading.other_inputs(agent.causal):
         _copy_processors(agent.base, folder)
@@ -275,19 +276,35 @@ _RENAMED = {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pc
 """Old names of GPT-NeoX."""
 
 
-def _add_what_older_readers_look_for(path: Path) -> None:
+def add_what_older_readers_look_for(path: Path) -> None:
     """Add the rotary settings in the form of transformers before version 5.
 
-    Older versions find no `rope_theta` otherwise, and silently use their default.
+    Older versions find no `rope_theta` otherwise, and silently use their default. Names that do not say
+    everything, or that the present version reads otherwise, are left out.
     """
     config = json.loads(path.read_text(encoding="utf-8"))
-    for text in (config, config.get("text_config") or {}):
-        if (rope := text.get("rope_parameters")) and not _add_old_names(text, rope):
-            log.warning(
-                "%s needs transformers 5 or newer: older versions have no names for its rotary positions",
-                path,
-            )
-    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    wanted = copy.deepcopy(config)
+    texts = [text for text in (wanted, wanted.get("text_config") or {}) if text.get("rope_parameters")]
+    if not texts:
+        return
+    said = all(_add_old_names(text, text["rope_parameters"]) for text in texts)
+    if said and _read_equally(config, wanted):
+        path.write_text(json.dumps(wanted, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        return
+    log.warning(
+        "%s needs transformers 5 or newer: older versions have no names for its rotary positions", path
+    )
+
+
+def _read_equally(*configs: dict[str, Any]) -> bool:
+    """Return whether transformers reads the same rotary settings from configurations."""
+    try:
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            read = [transformers.AutoConfig.for_model(**copy.deepcopy(config)) for config in configs]
+    except Exception:  # noqa: BLE001 - each kind of model has its own code
+        return False
+    ropes = [config.get_text_config().rope_parameters for config in read]
+    return all(rope == ropes[0] for rope in ropes)
 
 
 def _add_old_names(text: dict[str, Any], rope: dict[str, Any]) -> bool:
