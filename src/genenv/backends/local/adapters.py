@@ -263,7 +263,7 @@ def _names(targets: str) -> list[str]:
     return [name.strip() for name in targets.rstrip(", ").split(",")]
 
 
-def _unknown(weights: Sequence[_Weight], name: str) -> str:
+def _unknown(weights: Sequence[_Weight], name: str) -> UsageError:
     known = {weight.path.rpartition(".")[2] for weight in weights if weight.is_layer_or_convolution}
     return unknown_name("layer", name, known | {weight.kind for weight in weights if weight.is_stacked})
 
