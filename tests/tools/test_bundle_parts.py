@@ -181,6 +181,17 @@ def test_a_result_that_differs_in_its_last_digits_is_found(tmp_path: Path) -> No
     assert bundle.found("get", one) == bundle.found("get", other) != bundle.found("get", {"balance": 1058.15})
 
 
+def test_the_volatile_name_of_a_text_file_may_lack_its_ending(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "audit.log").write_text("Mon: begun")
+    (tmp_path / "files" / "orders.json").write_text("{}")
+    about = '[state]\nvolatile = ["audit", "orders"]\n[source]\nkind = "python"\nfile = "tools.py"\n'
+    (tmp_path / "bundle.toml").write_text(f'name = "shop"\n{about}')
+    bundle = Bundle.open(tmp_path)
+    states = [{"files": {"audit.log": text, "orders.json": None}, "orders": text} for text in ("a", "b")]
+    assert bundle.comparable(states[0]) == bundle.comparable(states[1]) == {"files": {"orders.json": None}}
+
+
 def test_states_of_both_sides_are_apart() -> None:
     assert (list(STARTS.states()), list(STARTS.states(measuring=True))) == ([0, 1, 2], [3, 4])
     assert STARTS.call(3).args == {"state": 3}

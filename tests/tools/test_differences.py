@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bundles import call
 from genenv.errors import UsageError
 from genenv.tools.worlds import jsonable
-from genenv.tools.worlds.jsonable import States, changed, difference, patched, result_of
+from genenv.tools.worlds.jsonable import States, changed, difference, patched, result_of, state_of
 from genenv.tools.worlds.python import PythonWorld
 
 KEYS = st.sampled_from("abc")
@@ -192,3 +192,16 @@ def test_labels_of_tables_are_read_and_positions_are_not() -> None:
     assert result_of(pandas.cut(sales["amount"], 2).value_counts()) == {"(0.998, 2.0]": 2, "(2.0, 3.0]": 1}
     sales.loc[len(sales)] = ["Bern", 4]
     assert result_of(sales)[-1] == {"city": "Bern", "amount": 4}
+
+
+def test_integers_that_are_left_of_positions_are_no_labels_of_rows() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    more = pandas.DataFrame([{"id": 3, "name": "c"}])
+    added_last = pandas.concat([table[table.id != 1], more], ignore_index=True)
+    both = pandas.concat([table, more], ignore_index=True)
+    removed_last = both[both.id != 1]
+    assert state_of(added_last) == state_of(removed_last) == [{"id": 2, "name": "b"}, {"id": 3, "name": "c"}]
+    assert result_of(removed_last["name"]) == ["b", "c"]
+    assert result_of(pandas.Series({101: 5, 102: 7})) == {"101": 5, "102": 7}, "of a column alone they tell"
+    assert result_of(table.set_index("id")) == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]

@@ -15,8 +15,9 @@ import pytest
 
 from bundles import call
 from genenv.errors import UsageError
+from genenv.tools.worlds import folder as folders
 from genenv.tools.worlds import origins
-from genenv.tools.worlds.folder import Original, WorkingFolder, content_of
+from genenv.tools.worlds.folder import Original, SessionFolder, WorkingFolder, content_of, data_files
 from genenv.tools.worlds.origins import PythonOrigin
 from genenv.tools.worlds.python import PythonWorld
 
@@ -232,6 +233,30 @@ def test_databases_with_equal_rows_are_equal_whatever_their_size(tmp_path: Path)
     server = WorkingFolder(tmp_path / "server", Original(tmp_path / "empty"))
     (tmp_path / "one.db").rename(server.path / "one.db")
     assert len(cast(Any, server.contents())["one"]["items"]) == 1200
+
+
+def test_a_database_with_too_many_rows_stays_with_its_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "files").mkdir()
+    many, few = tmp_path / "files" / "many.db", tmp_path / "files" / "few.db"
+    for path, rows in ((many, 2200), (few, 10)):
+        with closing(sqlite3.connect(path)) as made:
+            made.execute("CREATE TABLE t (a, b)")
+            made.executemany("INSERT INTO t VALUES (?, ?)", ((one, "x" * 1000) for one in range(rows)))
+            made.commit()
+    assert isinstance(content_of(many), str), "more than 2 MiB"
+    session = SessionFolder(tmp_path / "files", tmp_path / "session", data_files(tmp_path / "files"))
+    server = WorkingFolder(tmp_path / "server", Original(tmp_path / "files"))
+    for folder in (session, server):
+        with closing(sqlite3.connect(folder.path / "many.db")) as made:
+            made.execute("DELETE FROM t WHERE a > 10")
+            made.commit()
+        found: Any = folder.contents()
+        assert isinstance(found["files"]["many.db"], str), "not rows, though there are few now"
+        assert len(found["few"]["t"]) == 10
+    monkeypatch.setattr(folders, "_MOST_CELLS", 19)
+    assert isinstance(content_of(few), str)
 
 
 _READS = """

@@ -7,6 +7,7 @@ import random
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -312,3 +313,13 @@ def test_a_text_that_reports_an_error_is_one_and_a_text_about_errors_is_none(
     )
     answer = types.CallToolResult(content=[types.TextContent(type="text", text=text)])
     assert (outcome_of(answer).error is not None) is is_error
+
+
+def test_a_long_text_is_looked_through_for_errors_in_no_time() -> None:
+    types = pytest.importorskip(
+        "mcp.types", reason="the package mcp is not installed: pip install 'genenv[mcp]'"
+    )
+    answer = types.CallToolResult(content=[types.TextContent(type="text", text="error " * 10_000)])
+    begun = time.process_time()
+    assert outcome_of(answer).error is None
+    assert time.process_time() - begun < 0.3

@@ -709,6 +709,35 @@ def test_an_object_in_a_closure_is_state(tmp_path: Path) -> None:
     assert "kettle" in str(state)
 
 
+def test_what_decorators_write_down_about_calls_is_no_state(tmp_path: Path) -> None:
+    world = world_of(
+        tmp_path,
+        """
+        import functools
+        def counted(function):
+            @functools.wraps(function)
+            def wrapped(*args, **named):
+                wrapped.calls += 1
+                return function(*args, **named)
+            wrapped.calls = 0
+            return wrapped
+        @counted
+        def look(item: str) -> str:
+            return item
+        def add(item: str) -> int:
+            add.items.append(item)
+            return len(add.items)
+        add.items = []
+        """,
+    )
+    with closing(world):
+        looked = world.play([call("look", item="kettle")], watch=True)
+        added = world.play([call("add", item="mug")], watch=True)
+    assert not looked.outcomes[0].changed
+    assert looked.state != added.state
+    assert "mug" in str(added.state)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
 def test_tools_reach_no_service_that_listens_on_a_file(tmp_path: Path) -> None:
     address = str(tmp_path / "real.sock")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -196,6 +197,24 @@ def test_what_a_generator_draws_depends_on_no_other_call_and_is_no_change(tmp_pa
         assert other[0].result == drawn_two
         assert [each for each in drawn_one if each not in cast(Any, other[2].result)] == []
         assert asyncio.run(in_session(world, two, more, one)) == [each.result for each in other]
+
+
+def test_many_objects_are_looked_through_for_generators_once() -> None:
+    script = """
+import gc, random
+from genenv.tools.worlds import seeding
+seeding.take_over()
+made = [[one] for one in range(60_000)]
+generator = random.Random(1)
+calls = seeding.Calls()
+calls.begin("draw")
+first = generator.random()
+print(len(gc.get_objects()) < 10_000, calls.succeeded("draw"))
+seeding.Calls().begin("draw")
+print(generator.random() == first)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True"] * 3
 
 
 def drawn_by(server: tuple[str, ...], files: Path, **calls: Any) -> tuple[object, ...]:

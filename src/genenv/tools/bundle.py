@@ -38,6 +38,7 @@ from genenv.tools.discover.state_values import ANY, KEY
 from genenv.tools.language.words import SpokenValues, with_words_of
 from genenv.tools.spec import SIZES, Program, Size
 from genenv.tools.worlds.base import Call, LimitedWorld, World
+from genenv.tools.worlds.folder import content_of
 from genenv.tools.worlds.jsonable import state_of
 from genenv.tools.worlds.mcp.world import McpSource
 from genenv.tools.worlds.sources import PythonSource, Source
@@ -218,7 +219,8 @@ class Bundle:
             )
             raise UsageError(f"{path} {why}; make one with `genenv env new NAME --from tools.py`")
         try:
-            return cls(path, About.model_validate(read_toml(file.read_text(encoding="utf-8"), str(file))))
+            about = About.model_validate(read_toml(file.read_text(encoding="utf-8"), str(file)))
+            return cls(path, _with_texts(about, path / "files"))
         except UnicodeDecodeError as error:
             raise UsageError(f"{file} is not valid TOML: {error}") from error
         except ValidationError as error:
@@ -341,6 +343,18 @@ class Bundle:
         own = (one.removeprefix(f"{tool}.") for one in self.about.state.results if one.startswith(f"{tool}."))
         kinds = frozenset(own)
         return state_of(comparable(parsed_result(result), kinds) if kinds else result)
+
+
+def _with_texts(about: About, files: Path) -> About:
+    """Have a volatile name that is that of a text file without its ending mean the file, as it once did."""
+    volatile = about.state.volatile
+    if not volatile or not isinstance(about.source, PythonSource):
+        return about
+    names = {file: file.relative_to(files) for file in sorted(files.rglob("*"))}
+    called = {file: name for file, name in names.items() if str(name.with_suffix("")) in volatile}
+    texts = [f"files.{name}" for file, name in called.items() if isinstance(content_of(file), str)]
+    rules = about.state.model_copy(update={"volatile": (*dict.fromkeys((*volatile, *texts)),)})
+    return about.model_copy(update={"state": rules})
 
 
 def comparable(state: Json, volatile: frozenset[str], kind: str = "") -> Json:

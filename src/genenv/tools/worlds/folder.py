@@ -47,8 +47,10 @@ JOURNALS = ("-wal", "-shm", "-journal")
 _SQLITE = b"SQLite format 3\x00"
 _ZIP = b"PK\x03\x04"
 _MOST_FOLDER_BYTES = 1 << 20
-_MOST_ROWS_BYTES, _MOST_ROWS_S = 16 << 20, 5.0
-"""Of the rows of a database, whatever the size of its file, and of the processor's time for reading them."""
+_MOST_MEMBERS_BYTES = 16 << 20
+_MOST_ROWS_BYTES, _MOST_CELLS, _MOST_ROWS_S = 2 << 20, 200_000, 5.0
+"""Of the rows of a database, whatever the size of its file; the time of the processor, which depends on the
+machine, is limited only for rows that take long to compute."""
 _MOST_ASKED = 1_000
 """Names of files that are noted as missing in a session."""
 _lstat = os.lstat
@@ -183,12 +185,13 @@ class SessionFolder:
 
     def _content(self, name: str) -> object:
         known, path = self._data.get(name), self.path / name
+        journals = [path.with_name(f"{path.name}{ending}") for ending in JOURNALS]
         with contextlib.suppress(OSError):
-            if known is not None and (known.size, known.mtime_ns) == _stamp(path):
-                journals = [path.with_name(f"{path.name}{ending}") for ending in JOURNALS]
-                if not any(one.exists() and one.stat().st_size for one in journals):
-                    return known.content
-        return content_of(path)
+            as_copied = known is not None and (known.size, known.mtime_ns) == _stamp(path)
+            if known and as_copied and not any(one.exists() and one.stat().st_size for one in journals):
+                return known.content
+        large = known is not None and _is_too_large(known.size, known.content)
+        return content_of(path, rows=not large or any(one.exists() for one in journals))
 
     def signature(self) -> str:
         """Return a text that changes if anything in the folder changes: names, sizes, times."""
@@ -234,14 +237,19 @@ def is_table_file(path: Path) -> bool:
     return False
 
 
-def content_of(path: Path) -> Any:  # noqa: ANN401 - JSON
+def _is_too_large(size: int, content: object) -> bool:
+    """Whether a file was too large to be read; of a small database that could not be read, a copy may be."""
+    return isinstance(content, str) and size > _MOST_FOLDER_BYTES
+
+
+def content_of(path: Path, *, rows: bool = True) -> Any:  # noqa: ANN401 - JSON
     """What a file holds: rows of tables, JSON as it is, else text.
 
-    What is damaged, nested too deeply or too large is known by its digest.
+    What is damaged, nested too deeply or too large is known by its digest, as is a database without `rows`.
     """
     try:
         with contextlib.suppress(NotJson, RecursionError, MemoryError, sqlite3.Error, csv.Error):
-            if is_table_file(path):
+            if rows and is_table_file(path):
                 with closing(sqlite3.connect(path)) as database:
                     return tables_of(database, _bounded(database))
             if path.stat().st_size <= _MOST_FOLDER_BYTES:
@@ -286,7 +294,7 @@ def _members(content: bytes) -> dict[str, str]:
     """
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         listed = [one for one in archive.infolist() if not one.is_dir()]
-        if sum(one.file_size for one in listed) > _MOST_ROWS_BYTES:
+        if sum(one.file_size for one in listed) > _MOST_MEMBERS_BYTES:
             raise NotJson("an archive that is too large")
         return {
             one.filename: f"{one.file_size} bytes, {hashlib.sha256(archive.read(one)).hexdigest()}"
@@ -296,12 +304,13 @@ def _members(content: bytes) -> dict[str, str]:
 
 def _bounded(database: sqlite3.Connection) -> Callable[[sqlite3.Cursor, Row], Row]:
     """Have a file not make too much of itself, as computed columns can; returns what counts its rows."""
-    left, until = _MOST_ROWS_BYTES, time.thread_time() + _MOST_ROWS_S
+    left, cells_left, until = _MOST_ROWS_BYTES, _MOST_CELLS, time.thread_time() + _MOST_ROWS_S
 
     def row(_: sqlite3.Cursor, cells: Row) -> Row:
-        nonlocal left
+        nonlocal left, cells_left
         left -= sum(len(one) if isinstance(one, str | bytes) else 8 for one in cells)
-        if left < 0:
+        cells_left -= len(cells)
+        if min(left, cells_left) < 0:
             raise NotJson("rows that are too large")
         return cells
 
@@ -341,6 +350,10 @@ class Original:
         self.known: Mapping[str, tuple[bytes, Json]] = {}
         """The parsed content of files with a digest of their bytes, by file name."""
 
+    def is_too_large(self, name: str) -> bool:
+        """Whether a file is known by its digest, as a database with too many rows is."""
+        return name in self.known and _is_too_large(len(self.files[name].raw), self.known[name][1])
+
 
 class WorkingFolder:
     """A server's working folder. It is restored file by file; unchanged files stay in place.
@@ -373,6 +386,7 @@ class WorkingFolder:
             for name, one in self._original.files.items():  # processes share the bytes of what is as it was
                 if name in now.files and (now.files[name].raw, now.files[name].link) == (one.raw, one.link):
                     now.files[name] = one
+            now.known = {name: one for name, one in self._original.known.items() if name in now.files}
             self._original = now
 
     def restore(self) -> None:
@@ -410,15 +424,15 @@ class WorkingFolder:
         journalled = any(f"{name}{ending}" in names for ending in JOURNALS)  # of a database, with rows
         if known is not None and known[0] == digest and not journalled:
             return known[1]
-        content = self._read(place, raw)
+        content = self._read(place, raw, rows=journalled or not self._original.is_too_large(name))
         self._known[name] = (digest, content)
         return content
 
-    def _read(self, place: Path, raw: bytes) -> Json:
+    def _read(self, place: Path, raw: bytes, *, rows: bool) -> Json:
         if raw is _SPECIAL or place.is_symlink():
             return _odd(raw)
         if is_table_file(place) or (len(raw) <= _MOST_FOLDER_BYTES and _is_text(raw)):
-            return content_of(place)
+            return content_of(place, rows=rows)
         if raw.startswith(_MARK) and (told := staged_lines(raw)) is not None:
             return told
         return f"{len(raw)} bytes, {hashlib.sha256(raw).hexdigest()[:16]}"

@@ -283,7 +283,10 @@ def _class_attributes(made: type[object]) -> list[tuple[str, object]]:
 
 
 def _held_by(function: FunctionType) -> list[tuple[str, object]]:
-    """What a function keeps between calls: attributes, and mutable values of defaults and of a closure."""
+    """What a function keeps between calls: attributes, and mutable values of defaults and of a closure.
+
+    Attributes of a function that wraps another one are of its decorator: counts of calls, and times.
+    """
     found = [
         (f"default {place}", value)
         for place, value in enumerate(
@@ -293,7 +296,8 @@ def _held_by(function: FunctionType) -> list[tuple[str, object]]:
     found += closure_of(function).items()
     containers = (list, dict, set, bytearray)
     objects = [one for one in closure_of(function).items() if type(one[1]).__module__ in OWN_MODULES]
-    own = [one for one in vars(function).items() if not one[0].startswith("__") and not is_code(one[1])]
+    held = {} if hasattr(function, "__wrapped__") else vars(function)
+    own = [one for one in held.items() if not one[0].startswith("__") and not is_code(one[1])]
     return [*objects, *own, *((name, value) for name, value in found if isinstance(value, containers))]
 
 

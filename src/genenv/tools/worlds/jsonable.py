@@ -393,9 +393,10 @@ def _records(value: object) -> object | None:
 
 
 def _labelled(table: Any) -> object:  # noqa: ANN401 - pandas has no part here
-    """The rows of a table, or the values of a column, with their labels unless these are their positions."""
+    """The rows of a table, or the values of a column, with their labels unless these are numbers of rows."""
     labels, is_column = table.index, not hasattr(table, "columns")
-    if labels.name is None and labels.dtype.kind == "i" and labels.tolist() == [*range(len(labels))]:
+    of_rows = not is_column or table.name is not None or labels.tolist() == [*range(len(labels))]
+    if of_rows and labels.name is None and labels.dtype.kind == "i":
         return table.tolist() if is_column else table.to_dict("records")
     if is_column and labels.nlevels == 1 and labels.is_unique:
         keys = (one if isinstance(one, _KEYS) else str(one) for one in labels)

@@ -3,8 +3,9 @@
 A tool that draws an id (`uuid.uuid4()`, `random.randint(1000, 9999)`, `secrets.token_hex(4)`) answers the
 same call with the same id in every session, so that a task can name what an earlier call has made. What a
 call draws depends on its tool, its arguments, and how often it was made before, and on no other call: the
-order of calls, and calls that fail, change nothing. So it is for generators that tools keep, such as
-`random.Random(42)` and `numpy.random.default_rng()`. Clocks are left alone.
+order of calls, and calls that fail, change nothing. So it is for generators that exist when the tools are
+loaded, such as `random.Random(42)` and `numpy.random.default_rng()`. What a generator draws that a call makes
+and keeps depends on that call too. Clocks are left alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from typing import Any, cast
 
 _draw = random.Random(0)
 """What stands for the system's randomness."""
+_MOST_LISTED = 50_000
+"""Objects that are looked through before each call; if there are more, they are not looked through again."""
 _kept: dict[int, tuple[Any, str]] = {}
 """Generators that are objects, by id, each with the state in which it was first seen."""
 
@@ -80,9 +83,12 @@ def _kinds() -> list[Any]:
 def _keep() -> None:
     """Keep the generators that were made since the last time."""
     kinds = tuple(_kinds())
-    for one in gc.get_objects():
+    listed = gc.get_objects()
+    for one in listed:
         if issubclass(type(one), kinds) and id(one) not in _kept:
             _kept[id(one)] = one, repr(_state(one))
+    if len(listed) > _MOST_LISTED:
+        gc.freeze()
 
 
 def _state(one: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a generator

@@ -204,6 +204,8 @@ async def over_http(address: str, connection: Connection) -> AsyncGenerator[Tran
 _WRAPPED = "result"
 """The field in which the official package wraps a result that is not an object."""
 _MOST_DESCRIBED = 600
+_MOST_BEGUN = 200
+"""Characters at the beginning of a text in which a report of an error is looked for."""
 _ERROR = re.compile(
     r"(?!(?:no|0|zero|without|found no)\b)"
     r"(?![^:\n]*\berrors?\b[^:\n]*:\s*(?:none|no|nothing|[-+±~]?\d[\d.,e+-]*)\s*(?:%|[,;(\n]|$))"
@@ -269,7 +271,7 @@ def outcome_of(answer: CallToolResult | str) -> Outcome:
         result = result_of(_result(answer))
     except NotJson as error:
         return Outcome(error=f"The tool returned {error}.")
-    if isinstance(result, str) and _ERROR.match(result):
+    if isinstance(result, str) and _ERROR.match(result[:_MOST_BEGUN]):
         return Outcome(error=result[:MOST_CHARS])
     if len(json.dumps(result, ensure_ascii=False)) > MOST_CHARS:
         return Outcome(error=TOO_LONG)
