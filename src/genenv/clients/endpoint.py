@@ -557,9 +557,7 @@ def _call(call: Any, safe: Callable[[str], str]) -> ToolCall:  # noqa: ANN401
     id_ = getattr(call, "id", None)
     return ToolCall(
         name=safe(clean(name)) if isinstance(name, str) else "",
-        arguments=arguments_of(
-            {} if given in (None, "") else safe(given) if isinstance(given, str) else given
-        ),
+        arguments=arguments_of(safe(given) if isinstance(given, str) else given),
         id=id_ if isinstance(id_, str) else "",
     )
 

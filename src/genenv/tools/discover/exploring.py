@@ -437,10 +437,10 @@ class Explorer:
             call = self.attempt(recipe, before, self._rng)
             if call is None:
                 continue
-            ends = [self.world.play(program).state for program in (before, [*before, call])]
-            if comparable(ends[0]) != comparable(ends[1]):
+            played = self.world.play([*before, call])
+            if comparable(self.world.play(before).state) != comparable(played.state):
                 return False
-            returned = returned or succeeded(self._last([*before, call]), writes=False, args=call.args)
+            returned = returned or succeeded(played.outcomes[-1], writes=False, args=call.args)
         return returned
 
     # links

@@ -61,8 +61,10 @@ def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: ran
     """
     programs = [explorer.setup() for _ in range(_PLAYED_TWICE)]
     programs += _each(explorer, graph, rng)
-    began = datetime.now(UTC)
+    start, began = explorer.world.play(()).state, datetime.now(UTC)
     first = [explorer.world.play(program) for program in programs]
+    held = [*_texts(start)]
+    days = [one for one in _days(began, datetime.now(UTC)) if not any(one in text for text in held)]
     time.sleep(1.1)
     state: dict[str, None] = {}
     results: dict[str, None] = {}
@@ -70,13 +72,12 @@ def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: ran
     in_folders: set[str] = set()
     steady_files: set[str] = set()
     steady: set[str] = set()
-    start = explorer.world.play(()).state
     begin = _hidden_files(start)
     for program, one in zip(programs, first, strict=True):
         other = again.play(program)
         advance(items=1)
-        given = {*_texts(start), *_texts([dict(call.args) for call in program])}
-        today = [one for one in _days(began) if not any(one in text for text in given)]
+        given = [*_texts([dict(call.args) for call in program])]
+        today = [one for one in days if not any(one in text for text in given)]
         left, right = _hidden_files(one.state), _hidden_files(other.state)
         hidden |= {*left, *right}
         if isinstance(one.state, Mapping):
@@ -98,14 +99,10 @@ def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: ran
     return Nondeterminism(tuple(named), tuple(results), frozenset(steady))
 
 
-def _days(began: datetime) -> list[str]:
-    """Return the days since a moment as programs write them, here and in UTC."""
-    found = dict[str, None]()
-    for moment in (began, datetime.now(UTC)):
-        for zone in (None, UTC):
-            at = moment.astimezone(zone)
-            found |= dict.fromkeys(at.strftime(form) for form in _FORMS)
-    return [*found]
+def _days(*moments: datetime) -> list[str]:
+    """Return the days of moments as programs write them, here and in UTC."""
+    local = [moment.astimezone(zone) for moment in moments for zone in (None, UTC)]
+    return [*dict.fromkeys(one.strftime(form) for one in local for form in _FORMS)]
 
 
 def _later(value: Json, today: Sequence[str]) -> Json:

@@ -192,8 +192,7 @@ class Probe:
                 return
             tried = self._tried({**best.ways, slot: FRESH}, _MOST_TRIES)
             if tried.rate >= rate / _HALF and tried.writes:
-                best = tried
-                self._found = [best]
+                best, self._found = tried, [tried]
 
     def _search(self) -> Iterator[bool]:
         """Try other sources for one parameter after the other; yield whether all of a parameter were tried.
@@ -204,7 +203,8 @@ class Probe:
         ways, further = {slot: self._ways(slot)[0] for slot in self._needed}, True
         starts = [ways, *(one for one in self._starts if one != ways)][:_STARTS]
         for likely in ({**one, **pair} for one in starts for pair in self._pairs(one, 2)):
-            _ = self._found or self._try(likely)
+            if not self._found:
+                self._try(likely)
         while further:
             further = False
             for slot in self._needed:
