@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from genenv.environments.common import Refused, at_random
 from genenv.environments.wrappers import ByParameters
 from genenv.errors import DataError, GenenvError, UsageError
 from genenv.gate.gate import base_tasks, examined
+from genenv.simulator.schema_sampling import sample_json
 from genenv.tools.bundle import Bundle, comparable
 from genenv.tools.bundle_check import check_tools
 from genenv.tools.calls import format_calls
@@ -453,6 +455,23 @@ def test_the_grammar_takes_programs_variations_and_parameters_and_no_unknown_too
         assert written_under(by_parameters.spec_schema(seed), by_parameters.variation(seed, rng))
         calls = [{**seed.spec["calls"][0], "tool": "no_such_tool"}, *seed.spec["calls"][1:]]
         assert not written_under(schema, {**seed.spec, "calls": calls})
+
+
+def test_programs_that_fit_the_grammar_agree_with_their_fields_and_take_ids_of_records(env: Tools) -> None:
+    rng, seeds = random.Random(0), env.seeds()
+    lineage = Lineage(origin=Origin.GENERATED, seed_id="s", context_id="c", generation_id="g")
+    found = Counter[str]()
+    orders = set(cast(Any, env.world.play([]).state)["orders"])
+    for number in range(100):
+        spec = cast(JsonObject, sample_json(env.spec_schema(seeds[number % len(seeds)]), rng))
+        program = Program.model_validate(spec)
+        assert {step.args["order_id"] for step in program.calls if "order_id" in step.args} <= orders
+        task = env.build(program, task_id="t", lineage=lineage, rng=rng)
+        found[task.reason if isinstance(task, Rejection) else "task"] += 1
+        if isinstance(task, Rejection) and task.reason == RejectReason.INCONSISTENT:
+            assert program.chained
+            assert program.n_calls > 2  # a grammar that wants a link somewhere would have many alternatives
+    assert found["task"] >= 10  # of the grammar that only knew the tools, none
 
 
 def test_what_is_said_of_a_bundles_tools_and_how_its_tasks_use_them(env: Tools) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 from pydantic import BaseModel
 
@@ -16,9 +16,9 @@ from genenv.tools.build import build, skills_of
 from genenv.tools.bundle_check import check_tools
 from genenv.tools.calls import Known, Reply, read_reply
 from genenv.tools.check import User, audit, calls_of, check, is_solvable, random_replies, refusal
-from genenv.tools.grammar import schema_from_state
+from genenv.tools.grammar import schema_from_state, schema_of_calls
 from genenv.tools.settings import Style, ToolsConfig
-from genenv.tools.spec import AND, THEN, UNSOLVABLE, Program, ToolsParameters
+from genenv.tools.spec import AND, THEN, Program, ToolsParameters
 from genenv.tools.toolbox import Toolbox
 from genenv.tools.worlds.base import Call, Outcome, Played, ReplayingSession, Session, World
 from genenv.types import (
@@ -125,41 +125,14 @@ class Tools(Toolbox):
         return f"{' and '.join(lost)} are left out: {'; '.join(why)}" if lost else None
 
     def spec_schema(self, seed: Seed) -> JsonObject:
-        """Return the JSON schema of programs that call existing tools with arguments of the tools' schemas.
+        """Return the JSON schema of programs that call existing tools, of the records that there are.
 
         If the bundle has several initial states, the programs begin in the state of the seed.
         """
         if self.bundle.about.starts is not None:
             own = parameters_of(Program.model_validate(seed.spec))
             return schema_from_state(self, seed, own)
-        schema = Program.model_json_schema()
-        definitions = cast("dict[str, Any]", schema["$defs"])
-        step = definitions["Step"]
-        definitions["Step"] = {
-            "anyOf": [
-                {
-                    **step,
-                    "properties": {
-                        "tool": {"const": name},
-                        "args": {
-                            "type": "object",
-                            "properties": {key: tool.resolved(one) for key, one in tool.properties.items()},
-                            "additionalProperties": False,
-                        },
-                        "uses": step["properties"]["uses"],
-                    },
-                }
-                for name, tool in self.tools_in_prompt(seed).items()
-            ]
-        }
-        fields = cast("dict[str, Any]", schema["properties"])
-        del fields["request"]
-        if not self.user_answers:
-            del fields["omits"]
-            fields["gap"] = {**fields["gap"], "enum": ["none", *UNSOLVABLE]}
-        if not self.has_gaps:
-            del fields["gap"]
-        return schema
+        return schema_of_calls(self, seed)
 
     def simulator_messages(self, seed: Seed, profile: Profile, target: float) -> tuple[Message, ...]:
         """Return the simulator's prompt: instructions, tools, the agent's success rates, and the seed."""

@@ -1,21 +1,23 @@
-"""The grammar of programs that begin in the state of a seed: known plans, with values from this state.
+"""The grammars of programs that a simulator writes.
 
-A program that fits the grammar can nearly always be executed. A bundle whose initial state is made by calls
-that the simulator writes has no such grammar (`Tools.spec_schema`).
+If a bundle has several initial states, a program begins in the state of its seed and follows a known plan,
+with values from this state. Else it is any calls that agree with its difficulty fields, with ids of records
+that exist.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 from genenv.environments.common import closed_object
 from genenv.tools.discover.recipes import Link
 from genenv.tools.discover.state_values import ANY
-from genenv.tools.generate.plans import Plan
+from genenv.tools.generate.plans import Plan, sizes_shown
 from genenv.tools.language.wording import left_out, omittable
-from genenv.tools.spec import Program, ToolsParameters
+from genenv.tools.spec import UNSOLVABLE, Program, ToolsParameters
 from genenv.tools.toolbox import Toolbox
 from genenv.types import Json, JsonObject, Seed
 from genenv.untrusted.patterns import is_simple
@@ -30,6 +32,9 @@ _BOUNDS = (
 _MOST_NUMBER = 2**53
 _MOST_VALUES = 64
 """Maximum number of values that the grammar lists for a parameter; with more, the tool's schema decides."""
+_KEY: JsonObject = {"anyOf": [{"type": "string"}, {"type": "integer"}]}
+_PATH: JsonObject = {"type": "array", "items": _KEY, "minItems": 1, "maxItems": 16}
+_MOST_BEFORE = 8
 
 
 def schema_from_state(toolbox: Toolbox, seed: Seed, own: ToolsParameters) -> JsonObject:
@@ -57,6 +62,160 @@ def schema_from_state(toolbox: Toolbox, seed: Seed, own: ToolsParameters) -> Jso
                     alternatives.append(_program(option, gap, omits, calls, seed.spec["before"]))
     distinct = {repr(one): one for one in alternatives}
     return {"anyOf": list(distinct.values()), "$defs": steps.definitions}
+
+
+def schema_of_calls(toolbox: Toolbox, seed: Seed) -> JsonObject:
+    """Return the JSON schema of programs of any calls, and of any calls before them that set up the state.
+
+    Args:
+        toolbox: the tools that the programs call.
+        seed: its tools, or the tools of their groups, are those that a program may call.
+    """
+    calls = _Calls(toolbox, tuple(toolbox.tools_in_prompt(seed)))
+    before = {"type": "array", "items": {"anyOf": calls.any()}, "maxItems": _MOST_BEFORE}
+    alternatives: list[Json] = []
+    for n, chained, answer, gap in _shapes(toolbox):
+        fields: dict[str, Json] = {"n_calls": {"const": n}, "chained": {"const": chained}}
+        fields["answer"] = {"const": answer}
+        fields["n_tools"] = {"enum": [*sizes_shown(len(toolbox.world.tools), n, toolbox.bundle.about.shown)]}
+        if toolbox.has_gaps:
+            fields["gap"] = {"const": gap}
+        if gap == "user_answers":
+            fields["omits"] = {"enum": calls.parameters}
+        links = "all" if gap == "user_answers" else "some" if chained else "none"
+        steps = [calls.any(number, links, lacking=gap == "missing_info") for number in range(n)]
+        if n == 2 and chained:
+            steps[1] = calls.any(1, "all")
+        fields["calls"] = {
+            "type": "array",
+            "prefixItems": [{"anyOf": step} for step in steps],
+            "items": False,
+            "minItems": n,
+        }
+        asked: JsonObject = closed_object({"call": {"const": n - 1}, "path": calls.told})
+        fields["questions"] = (
+            {"type": "array", "items": asked, "minItems": 1, "maxItems": 4} if answer else {"const": []}
+        )
+        alternatives.append(closed_object({**fields, "before": before}))
+    return {"anyOf": alternatives, "$defs": calls.definitions}
+
+
+def _shapes(toolbox: Toolbox) -> Iterator[tuple[int, bool, bool, str]]:
+    """Yield the number of calls, whether they are chained, whether something is asked for, and the gap."""
+    single = toolbox.settings.mode == "single"
+    for n in range(1, toolbox.settings.most_calls + 1):
+        for chained, answer in itertools.product((False, True), repeat=2):
+            if (chained and n == 1) or (single and (chained or answer)):
+                continue
+            yield n, chained, answer, "none"
+            if toolbox.user_answers and (n == 1 or chained):
+                yield n, chained, answer, "user_answers"
+    if toolbox.has_gaps:
+        yield from ((1, False, False, gap) for gap in UNSOLVABLE)
+
+
+class _Calls:
+    """Builds the schema of each call once, as a definition that all programs share.
+
+    Args:
+        toolbox: the tools.
+        names: the tools that may be called.
+    """
+
+    def __init__(self, toolbox: Toolbox, names: Sequence[str]) -> None:
+        self._toolbox, self._names = toolbox, names
+        some = next(iter(toolbox.bundle.base.values())).model_copy(update={"before": ()})
+        self._values = toolbox.values(some)
+        self._given = defaultdict[tuple[str, str], list[Json]](list)
+        for program in toolbox.bundle.base.values():
+            for step in (*program.before, *program.calls):
+                for name, value in step.args.items():
+                    self._given[step.tool, name].append(value)
+        self.definitions: dict[str, Json] = {}
+
+    @property
+    def parameters(self) -> list[Json]:
+        """The names of the tools' parameters."""
+        return [
+            *dict.fromkeys(one for name in self._names for one in self._toolbox.world.tools[name].properties)
+        ]
+
+    @property
+    def told(self) -> JsonObject:
+        """The schema of paths of values that are worth asking for."""
+        recipes = self._toolbox.graph.recipes
+        return _path([kind for name in self._names if name in recipes for kind in recipes[name].told])
+
+    def any(self, number: int = 0, links: str = "none", *, lacking: bool = False) -> list[Json]:
+        """Return references to the schemas of the calls that may stand at a place of a program.
+
+        Args:
+            number: the place, from 0 on.
+            links: whether none, some or all calls after the first one use a value of the call before them.
+            lacking: whether arguments may be left out that the tool requires.
+        """
+        found: list[Json] = []
+        if links != "all" or number == 0:
+            found += [self._call(name, -1, lacking=lacking) for name in self._names]
+        if links != "none" and number > 0:
+            found += [self._call(name, number - 1) for name in self._names if self._properties(name)]
+        return found
+
+    def _properties(self, name: str) -> Mapping[str, JsonObject]:
+        return self._toolbox.world.tools[name].properties
+
+    def _call(self, name: str, source: int, *, lacking: bool = False) -> Json:
+        """Return a reference to the schema of a call that uses values of the call `source`; -1: of none."""
+        key = (
+            f"{'gap' if lacking else 'call'}{self._names.index(name)}{f'_of{source}' if source >= 0 else ''}"
+        )
+        if key not in self.definitions:
+            tool, properties = self._toolbox.world.tools[name], self._properties(name)
+            required = [] if lacking or source >= 0 else [one for one in properties if one in tool.required]
+            args: JsonObject = {
+                "type": "object",
+                "properties": {one: self._value(name, one) for one in properties},
+                "required": required,
+                "additionalProperties": False,
+            }
+            links = [one for one in self._toolbox.graph.links if one.user == name]
+            taken = {one: [link.kind for link in links if link.parameter == one] for one in properties}
+            use: list[Json] = [
+                closed_object({"parameter": {"const": one}, "call": {"const": source}, "path": _path(kinds)})
+                for one, kinds in taken.items()
+                if kinds or not links
+            ]
+            uses = {"type": "array", "items": {"anyOf": use}, "minItems": 1, "maxItems": len(use)}
+            fields = {"tool": {"const": name}, "args": args, "uses": uses if source >= 0 else {"const": []}}
+            self.definitions[key] = closed_object(fields)
+        return {"$ref": f"#/$defs/{key}"}
+
+    def _value(self, name: str, parameter: str) -> Json:
+        """Return the schema of an argument: ids of records if all tasks take those, else the tool's schema.
+
+        If a task takes an id that is not in the first state, calls before it have made the record.
+        """
+        tool, recipe = self._toolbox.world.tools[name], self._toolbox.graph.recipes.get(name)
+        known = self._values.get(recipe.ways.get(parameter, ""), ()) if recipe else ()
+        given, fails = self._given[name, parameter], recipe.fails.get(parameter, ()) if recipe else ()
+        if 0 < len(known) <= _MOST_VALUES and given and all(one in known for one in given):
+            return {"enum": [one for one in known if one in given or one not in fails]}
+        return tool.resolved(tool.properties[parameter])
+
+
+def _path(kinds: Sequence[str]) -> JsonObject:
+    """Return the schema of the paths in a result that match one of some kinds; without kinds, of any path."""
+    distinct = [*dict.fromkeys(kinds)]
+    if not 0 < len(distinct) <= _MOST_VALUES:
+        return _PATH
+    paths: list[Json] = []
+    for kind in distinct:
+        keys = [
+            _KEY if part == ANY else {"enum": [part, *([int(part)] if part.isdecimal() else [])]}
+            for part in kind.split(".")
+        ]
+        paths.append({"type": "array", "prefixItems": keys, "items": False, "minItems": len(keys)})
+    return {"anyOf": paths}
 
 
 def _program(
