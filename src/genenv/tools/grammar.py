@@ -34,6 +34,7 @@ _MOST_VALUES = 64
 """Maximum number of values that the grammar lists for a parameter; with more, the tool's schema decides."""
 _KEY: JsonObject = {"anyOf": [{"type": "string"}, {"type": "integer"}]}
 _PATH: JsonObject = {"type": "array", "items": _KEY, "minItems": 1, "maxItems": 16}
+_NONE: JsonObject = {"const": []}
 _MOST_BEFORE = 8
 
 
@@ -94,7 +95,7 @@ def schema_of_calls(toolbox: Toolbox, seed: Seed) -> JsonObject:
         }
         asked: JsonObject = closed_object({"call": {"const": n - 1}, "path": calls.told})
         fields["questions"] = (
-            {"type": "array", "items": asked, "minItems": 1, "maxItems": 4} if answer else {"const": []}
+            {"type": "array", "items": asked, "minItems": 1, "maxItems": 4} if answer else _NONE
         )
         alternatives.append(closed_object({**fields, "before": before}))
     return {"anyOf": alternatives, "$defs": calls.definitions}
@@ -185,9 +186,10 @@ class _Calls:
                 for one, kinds in taken.items()
                 if kinds or not links
             ]
-            uses = {"type": "array", "items": {"anyOf": use}, "minItems": 1, "maxItems": len(use)}
-            fields = {"tool": {"const": name}, "args": args, "uses": uses if source >= 0 else {"const": []}}
-            self.definitions[key] = closed_object(fields)
+            uses: JsonObject = {"type": "array", "items": {"anyOf": use}, "minItems": 1, "maxItems": len(use)}
+            self.definitions[key] = closed_object(
+                {"tool": {"const": name}, "args": args, "uses": uses if source >= 0 else _NONE}
+            )
         return {"$ref": f"#/$defs/{key}"}
 
     def _value(self, name: str, parameter: str) -> Json:
