@@ -1,4 +1,4 @@
-"""Write a larger desk: the support desk of docs/guides/your-own-tools.md with ten customers and thirty orders.
+"""Write a support desk with ten customers and thirty orders from that of docs/guides/your-own-tools.md.
 
 python desk-large.py desk.py desk_large.py
 """
