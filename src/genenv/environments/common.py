@@ -30,6 +30,9 @@ from genenv.types import (
     Task,
 )
 
+MOST_SCHEMA_CHARS = 30_000
+"""Longest JSON schema of specs that is sent with a request to a server. Every server refuses longer ones."""
+
 SpecT = TypeVar("SpecT", bound=BaseModel)
 SelfT = TypeVar("SelfT")
 T = TypeVar("T")

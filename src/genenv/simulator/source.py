@@ -16,6 +16,7 @@ from pathlib import Path
 from genenv.backends.settings import EndpointConfig, SamplingConfig
 from genenv.chat.assistant import ChatMessage
 from genenv.environments.base import Environment
+from genenv.environments.common import MOST_SCHEMA_CHARS
 from genenv.errors import DataError, RolloutError, UsageError
 from genenv.progress import advance
 from genenv.seeding import generator, stream
@@ -227,9 +228,6 @@ class FixedTaskSource(TaskSource):
         self._source.end_round()
 
 
-_MOST_SCHEMA_CHARS = 30_000
-"""Longest schema that is sent with a request. Every server refuses longer ones."""
-
 _NO_SCHEMA = {400, 404, 422, 501}
 _REFUSALS = 3
 """After this many refused schemas and none accepted, requests to a server have no schema."""
@@ -323,7 +321,7 @@ class EndpointSource(TaskSource):
 
 def _as_response_format(schema: JsonObject) -> JsonObject:
     """Return a schema as a request for structured output; empty if the schema is too long."""
-    if len(str(schema)) > _MOST_SCHEMA_CHARS:
+    if len(str(schema)) > MOST_SCHEMA_CHARS:
         return {}
     return {
         "response_format": {

@@ -120,11 +120,14 @@ def _played(toolbox: Toolbox, program: Program, settings: ToolsConfig) -> tuple[
         if problem := world.tools[step.tool].problem(args):
             raise Refused(RejectReason.SCHEMA, problem.rstrip("."))
         if number == len(program.calls) or program.calls[number].uses:
-            outcomes = world.play([*before, *calls]).outcomes[len(before) :]
-            for call, outcome in zip(calls, outcomes, strict=True):
-                if is_refused(outcome, call.args):
-                    said = outcome.error or outcome.text
-                    raise Refused(RejectReason.EXECUTION, f"{call.tool} fails: {said[:200].rstrip('.')}")
+            played = world.play([*before, *calls]).outcomes
+            for place, (call, outcome) in enumerate(zip([*before, *calls], played, strict=True)):
+                is_setup = place < len(before)
+                if outcome.error is not None or (not is_setup and is_refused(outcome, call.args)):
+                    which = "before the task " if is_setup else ""
+                    said = (outcome.error or outcome.text)[:200].rstrip(".")
+                    raise Refused(RejectReason.EXECUTION, f"{which}{call.tool} fails: {said}")
+            outcomes = played[len(before) :]
     return calls, [_value(outcomes[question.call].result, question.path) for question in program.questions]
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import cast
 
-from genenv.environments.common import closed_object
+from genenv.environments.common import MOST_SCHEMA_CHARS, closed_object
 from genenv.tools.discover.recipes import Link
 from genenv.tools.discover.state_values import ANY
 from genenv.tools.generate.plans import Plan, sizes_shown
@@ -35,7 +36,9 @@ _MOST_VALUES = 64
 _KEY: JsonObject = {"anyOf": [{"type": "string"}, {"type": "integer"}]}
 _PATH: JsonObject = {"type": "array", "items": _KEY, "minItems": 1, "maxItems": 16}
 _NONE: JsonObject = {"const": []}
+_PLACE: JsonObject = {"type": "integer", "minimum": 0, "maximum": 7}
 _MOST_BEFORE = 8
+"""Maximum number of calls before a task, as `Program.before` has it."""
 
 
 def schema_from_state(toolbox: Toolbox, seed: Seed, own: ToolsParameters) -> JsonObject:
@@ -72,41 +75,55 @@ def schema_of_calls(toolbox: Toolbox, seed: Seed) -> JsonObject:
         toolbox: the tools that the programs call.
         seed: its tools, or the tools of their groups, are those that a program may call.
     """
-    calls = _Calls(toolbox, tuple(toolbox.tools_in_prompt(seed)))
-    before = {"type": "array", "items": {"anyOf": calls.any()}, "maxItems": _MOST_BEFORE}
+    names = tuple(toolbox.tools_in_prompt(seed))
+    exact = _exact(toolbox, _Calls(toolbox, names))
+    return exact if len(str(exact)) <= MOST_SCHEMA_CHARS else _short(toolbox, _Calls(toolbox, names))
+
+
+def _short(toolbox: Toolbox, calls: _Calls) -> JsonObject:
+    """Return a schema that leaves it to the gate whether calls agree with the difficulty fields."""
+    most = toolbox.settings.most_calls
+    fields: dict[str, Json] = {"n_calls": {"enum": [*range(1, most + 1)]}}
+    fields |= {"chained": {"type": "boolean"}, "answer": {"type": "boolean"}}
+    fields["n_tools"] = calls.shown(1)
+    gaps = ["none", *UNSOLVABLE, *(["user_answers"] if toolbox.user_answers else [])]
+    fields |= {"gap": {"enum": gaps}} if toolbox.has_gaps else {}
+    fields |= {"omits": calls.parameter} if toolbox.user_answers else {}
+    fields["calls"] = {"type": "array", "items": calls.of_any_kind, "minItems": 1, "maxItems": most}
+    question = closed_object({"call": _PLACE, "path": _PATH})
+    fields["questions"] = {"type": "array", "items": question, "maxItems": 4}
+    fields["before"] = {"type": "array", "items": calls.of_any_kind, "maxItems": _MOST_BEFORE}
+    required: Json = [name for name in fields if name != "omits"]
+    return {**closed_object(fields), "required": required, "$defs": calls.definitions}
+
+
+def _exact(toolbox: Toolbox, calls: _Calls) -> JsonObject:
+    """Return a schema with an alternative for each combination of the difficulty fields."""
     alternatives: list[Json] = []
-    for n, chained, answer, gap in _shapes(toolbox):
+    for n, chained, answer, gap in _shapes(toolbox, links=bool(calls.users)):
         fields: dict[str, Json] = {"n_calls": {"const": n}, "chained": {"const": chained}}
         fields["answer"] = {"const": answer}
-        fields["n_tools"] = {"enum": [*sizes_shown(len(toolbox.world.tools), n, toolbox.bundle.about.shown)]}
+        fields["n_tools"] = calls.shown(n)
         if toolbox.has_gaps:
             fields["gap"] = {"const": gap}
         if gap == "user_answers":
-            fields["omits"] = {"enum": calls.parameters}
-        links = "all" if gap == "user_answers" else "some" if chained else "none"
-        steps = [calls.any(number, links, lacking=gap == "missing_info") for number in range(n)]
-        if n == 2 and chained:
-            steps[1] = calls.any(1, "all")
-        fields["calls"] = {
-            "type": "array",
-            "prefixItems": [{"anyOf": step} for step in steps],
-            "items": False,
-            "minItems": n,
-        }
-        asked: JsonObject = closed_object({"call": {"const": n - 1}, "path": calls.told})
-        fields["questions"] = (
-            {"type": "array", "items": asked, "minItems": 1, "maxItems": 4} if answer else _NONE
-        )
-        alternatives.append(closed_object({**fields, "before": before}))
+            fields["omits"] = calls.parameter
+        steps = [calls.first(lacking=gap == "missing_info")]
+        linked = gap == "user_answers" or (chained and n == 2)
+        steps += [calls.later(number, linked=linked if chained else None) for number in range(1, n)]
+        fields["calls"] = {"type": "array", "prefixItems": steps, "items": False, "minItems": n}
+        fields["questions"] = calls.questions(n - 1) if answer else _NONE
+        fields["before"] = calls.before
+        alternatives.append(closed_object(fields))
     return {"anyOf": alternatives, "$defs": calls.definitions}
 
 
-def _shapes(toolbox: Toolbox) -> Iterator[tuple[int, bool, bool, str]]:
+def _shapes(toolbox: Toolbox, *, links: bool) -> Iterator[tuple[int, bool, bool, str]]:
     """Yield the number of calls, whether they are chained, whether something is asked for, and the gap."""
     single = toolbox.settings.mode == "single"
     for n in range(1, toolbox.settings.most_calls + 1):
         for chained, answer in itertools.product((False, True), repeat=2):
-            if (chained and n == 1) or (single and (chained or answer)):
+            if (chained and (n == 1 or not links)) or (single and (chained or answer)):
                 continue
             yield n, chained, answer, "none"
             if toolbox.user_answers and (n == 1 or chained):
@@ -135,65 +152,123 @@ class _Calls:
         self.definitions: dict[str, Json] = {}
 
     @property
-    def parameters(self) -> list[Json]:
-        """The names of the tools' parameters."""
-        return [
-            *dict.fromkeys(one for name in self._names for one in self._toolbox.world.tools[name].properties)
-        ]
+    def users(self) -> list[str]:
+        """The tools that can use a value of an earlier call: if links are known, those that have one."""
+        links = self._toolbox.graph.links
+        linked = {link.user for link in links} if links else self._names
+        return [name for name in self._names if name in linked and self._properties(name)]
+
+    def _shared(self, key: str, schema: Callable[[], JsonObject]) -> JsonObject:
+        """Return a reference to a definition, which is made when it is first wanted."""
+        if key not in self.definitions:
+            self.definitions[key] = schema()
+        return {"$ref": f"#/$defs/{key}"}
 
     @property
-    def told(self) -> JsonObject:
-        """The schema of paths of values that are worth asking for."""
-        recipes = self._toolbox.graph.recipes
-        return _path([kind for name in self._names if name in recipes for kind in recipes[name].told])
+    def parameter(self) -> JsonObject:
+        """The name of a parameter of any tool."""
+        names = dict.fromkeys(one for name in self._names for one in self._properties(name))
+        return self._shared("parameter", lambda: {"enum": [*names]})
 
-    def any(self, number: int = 0, links: str = "none", *, lacking: bool = False) -> list[Json]:
-        """Return references to the schemas of the calls that may stand at a place of a program.
+    @property
+    def before(self) -> JsonObject:
+        """Calls that set up the initial state."""
+        return self._shared(
+            "before", lambda: {"type": "array", "items": self.first(), "maxItems": _MOST_BEFORE}
+        )
+
+    def shown(self, least: int) -> JsonObject:
+        """How many tools a task shows, of which it calls at least some."""
+        sizes = sizes_shown(len(self._toolbox.world.tools), least, self._toolbox.bundle.about.shown)
+        return self._shared(f"shown{least}", lambda: {"enum": [*sizes]})
+
+    def questions(self, call: int) -> JsonObject:
+        """Questions about the result of a call: values that are worth asking for."""
+        recipes = self._toolbox.graph.recipes
+        told = [kind for name in self._names if name in recipes for kind in recipes[name].told]
+        path = self._shared("told", lambda: _path(told))
+        question = closed_object({"call": {"const": call}, "path": path})
+        some: JsonObject = {"type": "array", "items": question, "minItems": 1, "maxItems": 4}
+        return self._shared(f"questions{call}", lambda: some)
+
+    def first(self, *, lacking: bool = False) -> JsonObject:
+        """A call with literal arguments.
 
         Args:
-            number: the place, from 0 on.
-            links: whether none, some or all calls after the first one use a value of the call before them.
             lacking: whether arguments may be left out that the tool requires.
         """
-        found: list[Json] = []
-        if links != "all" or number == 0:
-            found += [self._call(name, -1, lacking=lacking) for name in self._names]
-        if links != "none" and number > 0:
-            found += [self._call(name, number - 1) for name in self._names if self._properties(name)]
-        return found
+        plain = [self._call(name, required=not lacking) for name in self._names]
+        return self._shared("partial" if lacking else "plain", lambda: {"anyOf": plain})
+
+    @property
+    def of_any_kind(self) -> JsonObject:
+        """A call with any arguments and any references."""
+
+        def uses() -> JsonObject:
+            use = {"parameter": self.parameter, "call": _PLACE, "path": _PATH}
+            return {"type": "array", "items": closed_object(use)}
+
+        def call(name: str) -> JsonObject:
+            args = self._args(name, required=False)
+            return closed_object({"tool": {"const": name}, "args": args, "uses": self._shared("uses", uses)})
+
+        return self._shared("any", lambda: {"anyOf": [call(name) for name in self._names]})
+
+    def later(self, number: int, *, linked: bool | None) -> JsonObject:
+        """The call at a place of a program, from 1 on.
+
+        Args:
+            number: the place.
+            linked: whether it has to use a value of the call before it; None: it must not.
+        """
+        if linked is None:
+            return self.first()
+        users = [self._call(name, required=False, source=number - 1) for name in self.users]
+        after = self._shared(f"after{number - 1}", lambda: {"anyOf": users})
+        return after if linked else {"anyOf": [self.first(), after]}
 
     def _properties(self, name: str) -> Mapping[str, JsonObject]:
         return self._toolbox.world.tools[name].properties
 
-    def _call(self, name: str, source: int, *, lacking: bool = False) -> Json:
-        """Return a reference to the schema of a call that uses values of the call `source`; -1: of none."""
-        key = (
-            f"{'gap' if lacking else 'call'}{self._names.index(name)}{f'_of{source}' if source >= 0 else ''}"
-        )
-        if key not in self.definitions:
-            tool, properties = self._toolbox.world.tools[name], self._properties(name)
-            required = [] if lacking or source >= 0 else [one for one in properties if one in tool.required]
-            args: JsonObject = {
+    def _call(self, name: str, *, required: bool, source: int | None = None) -> JsonObject:
+        """A call with all required arguments, or with any; it uses values of the call `source`, or none."""
+        which = f"_{source}" if source is not None else "" if required else "_some"
+
+        def call() -> JsonObject:
+            uses = _NONE if source is None else self._uses(name, source)
+            args = self._args(name, required=required)
+            return closed_object({"tool": {"const": name}, "args": args, "uses": uses})
+
+        return self._shared(f"call{self._names.index(name)}{which}", call)
+
+    def _args(self, name: str, *, required: bool) -> JsonObject:
+        def args() -> JsonObject:
+            properties, tool = self._properties(name), self._toolbox.world.tools[name]
+            return {
                 "type": "object",
                 "properties": {one: self._value(name, one) for one in properties},
-                "required": required,
+                "required": [one for one in properties if required and one in tool.required],
                 "additionalProperties": False,
             }
-            links = [one for one in self._toolbox.graph.links if one.user == name]
-            taken = {one: [link.kind for link in links if link.parameter == one] for one in properties}
-            use: list[Json] = [
-                closed_object({"parameter": {"const": one}, "call": {"const": source}, "path": _path(kinds)})
-                for one, kinds in taken.items()
-                if kinds or not links
-            ]
-            uses: JsonObject = {"type": "array", "items": {"anyOf": use}, "minItems": 1, "maxItems": len(use)}
-            self.definitions[key] = closed_object(
-                {"tool": {"const": name}, "args": args, "uses": uses if source >= 0 else _NONE}
-            )
-        return {"$ref": f"#/$defs/{key}"}
 
-    def _value(self, name: str, parameter: str) -> Json:
-        """Return the schema of an argument: ids of records if all tasks take those, else the tool's schema.
+        return self._shared(f"args{self._names.index(name)}{'' if required else '_some'}", args)
+
+    def _uses(self, name: str, source: int) -> JsonObject:
+        """References to values in the result of a call: those that go into the tool, as trying it showed."""
+        links = [one for one in self._toolbox.graph.links if one.user == name]
+        taken = {
+            one: [link.kind for link in links if link.parameter == one] for one in self._properties(name)
+        }
+        number, ways = self._names.index(name), list[Json]()
+        for place, (parameter, kinds) in enumerate(taken.items()):
+            if kinds or not links:
+                path = self._shared(f"path{number}_{place}", partial(_path, kinds))
+                use = {"parameter": {"const": parameter}, "call": {"const": source}, "path": path}
+                ways.append(closed_object(use))
+        return {"type": "array", "items": {"anyOf": ways}, "minItems": 1, "maxItems": len(ways)}
+
+    def _value(self, name: str, parameter: str) -> JsonObject:
+        """An argument: ids of records if all the bundle's tasks take those, else what the tool's schema says.
 
         If a task takes an id that is not in the first state, calls before it have made the record.
         """
@@ -201,8 +276,9 @@ class _Calls:
         known = self._values.get(recipe.ways.get(parameter, ""), ()) if recipe else ()
         given, fails = self._given[name, parameter], recipe.fails.get(parameter, ()) if recipe else ()
         if 0 < len(known) <= _MOST_VALUES and given and all(one in known for one in given):
-            return {"enum": [one for one in known if one in given or one not in fails]}
-        return tool.resolved(tool.properties[parameter])
+            values = [one for one in known if one in given or one not in fails]
+            return {"enum": values}
+        return writable(tool.resolved(tool.properties[parameter]))
 
 
 def _path(kinds: Sequence[str]) -> JsonObject:
