@@ -8,6 +8,7 @@ import textwrap
 import time
 from contextlib import closing
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +19,8 @@ from hypothesis import strategies as st
 from bundles import call
 from genenv.errors import UsageError
 from genenv.tools.worlds import jsonable
-from genenv.tools.worlds.jsonable import States, changed, difference, patched, result_of, state_of
+from genenv.tools.worlds.differences import changed, difference, patched
+from genenv.tools.worlds.jsonable import States, result_of, state_of
 from genenv.tools.worlds.python import PythonWorld
 
 KEYS = st.sampled_from("abc")
@@ -175,6 +177,15 @@ def test_the_last_digits_of_a_sum_are_no_difference_and_whole_numbers_are_exact(
     assert States().read("id", 1234567890123457.0) == 1234567890123457.0
     assert States().read("at", 1767603600.00001) != States().read("at", 1767603600.00003), "times differ"
     assert States().read("rate", 0.1 + 0.2) != States().read("rate", 0.3000001)
+
+
+def test_decimal_numbers_that_are_equal_are_equal_in_a_state_and_results_have_them_as_they_are() -> None:
+    alike = [Decimal("980"), Decimal("980.0"), Decimal("980.00"), Decimal("9.8E+2")]
+    assert {state_of(one) for one in alike} == {"980"}
+    assert state_of([Decimal("-0.00"), Decimal("0.10"), Decimal("1E-3")]) == ["0", "0.1", "0.001"]
+    assert state_of(Decimal("1234567890123456789012345678901.50")) == "1234567890123456789012345678901.5"
+    assert state_of({Decimal("1.50"): Decimal("NaN")}) == {"1.5": "NaN"}
+    assert result_of(Decimal("980.00")) == "980.00"
 
 
 def test_labels_of_tables_are_read_and_positions_are_not() -> None:

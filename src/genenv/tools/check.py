@@ -34,7 +34,7 @@ from genenv.tools.language.words import FORMS
 from genenv.tools.spec import UNSOLVABLE, Program
 from genenv.tools.toolbox import Toolbox
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
-from genenv.tools.worlds.jsonable import changed, is_equal
+from genenv.tools.worlds.differences import changed, is_equal
 from genenv.types import Json, Rejection, RejectReason, Task, Verdict
 
 NAME_CREDIT = 0.2

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from genenv.tools.discover.recipes import RESULT_OF, parsed_result
 from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, single_paths
 from genenv.tools.worlds.base import Outcome
-from genenv.tools.worlds.jsonable import is_equal
+from genenv.tools.worlds.differences import is_equal
 from genenv.types import Json
 
 _REFUSAL = re.compile(

@@ -31,7 +31,7 @@ from genenv.tools.worlds.base import (
     World,
     WrappedWorld,
 )
-from genenv.tools.worlds.jsonable import is_equal
+from genenv.tools.worlds.differences import is_equal
 from genenv.tools.worlds.mcp.world import McpWorld
 from genenv.tools.worlds.python import PythonWorld
 from genenv.types import Json

@@ -21,7 +21,8 @@ from genenv.tools.discover.state_values import ANY, FILES, HIDDEN, KEY, leaves, 
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.language.words import READING
 from genenv.tools.worlds.base import Call, World
-from genenv.tools.worlds.jsonable import TABLES, is_equal
+from genenv.tools.worlds.differences import is_equal
+from genenv.tools.worlds.jsonable import TABLES
 from genenv.types import Json
 
 _PLAYED_TWICE = 8

@@ -36,7 +36,7 @@ from genenv.tools.language.wording import is_documented
 from genenv.tools.language.words import SpokenValues
 from genenv.tools.spec import Program, Question, Size, Use
 from genenv.tools.worlds.base import Call, Outcome, World
-from genenv.tools.worlds.jsonable import changed
+from genenv.tools.worlds.differences import changed
 from genenv.types import Json, RejectReason, Task
 
 ROUND_TRIP = "round_trip"

@@ -33,7 +33,7 @@ from genenv.tools.language.words import (
 )
 from genenv.tools.spec import THEN, Gap, Program, Step, Use
 from genenv.tools.worlds.base import Tool
-from genenv.tools.worlds.jsonable import is_equal
+from genenv.tools.worlds.differences import is_equal
 from genenv.types import Json, RejectReason, Verdict
 
 ARGUMENTS = "arguments"

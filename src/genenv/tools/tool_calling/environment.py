@@ -25,7 +25,7 @@ from genenv.tools.discover.recipes import Graph
 from genenv.tools.environment import Tools
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.worlds.base import LimitedWorld, Outcome, World
-from genenv.tools.worlds.jsonable import changed
+from genenv.tools.worlds.differences import changed
 from genenv.tools.worlds.python import CALL_S
 from genenv.types import Json, Task
 

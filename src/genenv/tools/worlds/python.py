@@ -39,8 +39,8 @@ from genenv.tools.worlds.base import (
     Tool,
     usable,
 )
+from genenv.tools.worlds.differences import difference, patched
 from genenv.tools.worlds.importing import SessionSettings
-from genenv.tools.worlds.jsonable import difference, patched
 from genenv.tools.worlds.processes import Scratch, ended_with, environment
 from genenv.types import Json
 

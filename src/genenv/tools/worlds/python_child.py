@@ -46,6 +46,7 @@ from pydantic import ValidationError
 from genenv.errors import first_problem
 from genenv.tools.worlds import seeding
 from genenv.tools.worlds.base import MOST_CHARS, TOO_LONG, TOOK_TOO_LONG
+from genenv.tools.worlds.differences import difference
 from genenv.tools.worlds.folder import SessionFolder, data_files
 from genenv.tools.worlds.importing import (
     YIELDS,
@@ -82,7 +83,6 @@ from genenv.tools.worlds.jsonable import (
     States,
     at_home,
     attributes,
-    difference,
     is_code,
     result_of,
     set_home,

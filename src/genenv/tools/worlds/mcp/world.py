@@ -35,8 +35,9 @@ from genenv.tools.worlds.base import (
     Step,
     usable,
 )
+from genenv.tools.worlds.differences import is_equal
 from genenv.tools.worlds.folder import Original, WorkingFolder
-from genenv.tools.worlds.jsonable import is_equal, with_texts
+from genenv.tools.worlds.jsonable import with_texts
 from genenv.tools.worlds.mcp.client import (
     Connection,
     Flooded,

@@ -24,7 +24,7 @@ from typing import Any, cast
 from genenv.errors import UsageError
 from genenv.tools.discover.state_values import singular, words_of
 from genenv.tools.worlds.base import Call, LoadedWorld, Outcome, Played, Session, Tool
-from genenv.tools.worlds.jsonable import is_equal
+from genenv.tools.worlds.differences import is_equal
 from genenv.tools.worlds.openapi.document import (
     Document,
     Parameter,
