@@ -24,10 +24,11 @@ from genenv.environments.wrappers import ByParameters
 from genenv.errors import DataError, GenenvError, UsageError
 from genenv.gate.gate import base_tasks, examined
 from genenv.simulator.schema_sampling import sample_json
+from genenv.tools.audit import audit, misstated
 from genenv.tools.bundle import Bundle, comparable
 from genenv.tools.bundle_check import check_tools
 from genenv.tools.calls import format_calls
-from genenv.tools.check import audit, calls_of, misstated
+from genenv.tools.check import calls_of
 from genenv.tools.discover.nondeterminism import refusing_past
 from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Wanted

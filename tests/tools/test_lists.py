@@ -10,7 +10,7 @@ import pytest
 
 from bundles import made
 from genenv.gate.gate import examined
-from genenv.tools.check import _with_less
+from genenv.tools.audit import _with_less
 from genenv.tools.discover.state_values import records
 from genenv.tools.environment import Tools
 from genenv.tools.spec import Program, Step

@@ -1,4 +1,4 @@
-"""Grade a rollout by its end state and answers, and audit a task before it is used.
+"""Grade a rollout by its end state and answers.
 
 The agent's calls are executed in the session of the episode, or again in a fresh session. All sessions start
 from the same state, so equal replies get equal verdicts. Other calls that lead to the same end state are
@@ -8,46 +8,38 @@ right.
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, islice
+from itertools import islice
 from typing import Any, cast
 
 from genenv.environments.common import caseless
-from genenv.tools.calls import Reply, format_calls, read_reply
-from genenv.tools.discover.answers import has_items, has_list
+from genenv.tools.calls import Reply, read_reply
+from genenv.tools.discover.answers import has_items
 from genenv.tools.discover.recipes import FRESH, is_refused
-from genenv.tools.discover.state_values import refers, wanted
-from genenv.tools.generate.fresh_values import fresh, other_values
-from genenv.tools.language.said import says, states, unfounded
+from genenv.tools.discover.state_values import refers
+from genenv.tools.language.said import says, unfounded
 from genenv.tools.language.wording import (
     asks,
     asks_for,
     failed_verdict,
     label,
-    names_tool,
     premature,
     unsolvable_verdict,
 )
-from genenv.tools.language.words import FORMS
 from genenv.tools.spec import UNSOLVABLE, Program
 from genenv.tools.toolbox import Toolbox
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
 from genenv.tools.worlds.differences import changed, is_equal
-from genenv.types import Json, Rejection, RejectReason, Task, Verdict
+from genenv.types import Json, Task, Verdict
 
 NAME_CREDIT = 0.2
 """Share of a call's credit that the right tool earns; the arguments earn the other share."""
 EXTRA_CALL_COST = 0.2
 MAX_PARTIAL = 0.95
 """Maximum credit of a rollout that is not right."""
-_MOST_OTHERS = 8
-"""Number of known values of a kind that are tried in place of a task's."""
 _MOST_UNFOUNDED = 6
 """Maximum number of different numbers in a reply with an answer that neither the request nor a result has."""
-_DRAWS = 20
-"""Maximum number of tries per random call to draw a call that is not in the solution."""
 
 
 def calls_of(payload: Mapping[str, Json], key: str) -> list[Call]:
@@ -128,7 +120,7 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played
         (f"It calls more than it was asked to: {len(calls)} calls, not {len(oracle)}." if extra else None)
         or (f"The state differs at {place}." if place else None)
         or _unread(toolbox, wanted.outcomes[len(before) :], calls, executed.outcomes, task)
-        or _untraced(toolbox, oracle, calls, executed.outcomes)
+        or untraced(toolbox, oracle, calls, executed.outcomes)
         or _unsaid(cast("Sequence[Json]", task.payload["answers"]), turns[-1].words)
         or _guessed(task, turns[-1].words, executed.outcomes)
     )
@@ -233,13 +225,13 @@ def _unread(
     """
     made = list(zip(calls, outcomes, strict=False))
     asked = calls_of(task.payload, "calls")
-    for number in _lookups(toolbox, task):
-        if not _is_obtained(toolbox, task, asked[number], wanted[number], made):
+    for number in lookups(toolbox, task):
+        if not is_obtained(toolbox, task, asked[number], wanted[number], made):
             return f"The result of {asked[number].tool} was never obtained."
     return None
 
 
-def _untraced(
+def untraced(
     toolbox: Toolbox, oracle: Iterable[Call], calls: Sequence[Call], outcomes: Sequence[Outcome]
 ) -> str | None:
     """Return a complaint if an argument that leaves no trace in any state has another value, else None.
@@ -265,7 +257,7 @@ def _untraced(
     return None
 
 
-def _lookups(toolbox: Toolbox, task: Task) -> list[int]:
+def lookups(toolbox: Toolbox, task: Task) -> list[int]:
     """Return the calls that only read, and whose results no later call of the solution uses, by number."""
     program = Program.model_validate(task.spec)
     means = {use.call for step in program.calls for use in step.uses}
@@ -273,7 +265,7 @@ def _lookups(toolbox: Toolbox, task: Task) -> list[int]:
     return [n for n, one in asked if n not in means and not toolbox.graph.recipes[one.tool].writes]
 
 
-def _is_obtained(
+def is_obtained(
     toolbox: Toolbox, task: Task, call: Call, wanted: Outcome, made: Iterable[tuple[Call, Outcome]]
 ) -> bool:
     """Return whether calls have given the result of one: calls of other tools, or of its own for the same.
@@ -347,218 +339,6 @@ def _guessed(task: Task, words: str, outcomes: Iterable[Outcome]) -> str | None:
     if len(made_up) <= _MOST_UNFOUNDED:
         return None
     return f"The last reply says {len(made_up)} numbers that are in no result: {', '.join(made_up[:3])}, ..."
-
-
-def audit(toolbox: Toolbox, task: Task) -> Rejection | None:
-    """Return the first problem of a task as a rejection, or None if the task is fine."""
-    problem = _plays_twice_alike(toolbox, task) or misstated(toolbox, task)
-    if problem is not None or not is_solvable(task):
-        return problem
-    return (
-        _needs_every_call(toolbox, task)
-        or _needs_every_value(toolbox, task)
-        or _needs_every_lookup(toolbox, task)
-        or _takes_no_words_for_deeds(toolbox, task)
-    )
-
-
-def misstated(toolbox: Toolbox, task: Task) -> Rejection | None:
-    """Return the problem of a task's text, or None: it lacks a needed value, or it gives away an answer."""
-    return _states_every_value(toolbox, task) or _gives_nothing_away(task)
-
-
-def random_replies(toolbox: Toolbox, task: Task, rng: random.Random) -> tuple[str, ...]:
-    """Return replies with valid calls of shown tools and random values, none of which solves the task."""
-    right = calls_of(task.payload, "calls")
-    shown = [toolbox.world.tools[name] for name in cast("Sequence[str]", task.payload["tools"])]
-    calls: list[Call] = []
-    for _ in range(rng.randint(1, 3)):
-        for _ in range(_DRAWS):
-            tool = rng.choice(shown)
-            call = Call(tool=tool.name, args={name: fresh(tool, name, rng) for name in tool.properties})
-            if call not in right:
-                calls.append(call)
-                break
-    style = toolbox.settings.style
-    if task.payload["mode"] == "single":
-        return (format_calls(calls, style),)
-    return (*(format_calls([call], style) for call in calls), "Done.")
-
-
-def _plays_twice_alike(toolbox: Toolbox, task: Task) -> Rejection | None:
-    calls = [] if task.payload.get("gap") == "missing_info" else calls_of(task.payload, "calls")
-    program = [*calls_of(task.payload, "before"), *calls]
-    first, again = toolbox.world.play(program), toolbox.world.play_uncached(program)
-    place = difference(toolbox.comparable(first.state), toolbox.comparable(again.state))
-    if place is not None:
-        return Rejection(RejectReason.CHECKS_DISAGREE, f"Played twice, the states differ at {place}.")
-    if any(one.error for one in first.outcomes):
-        return Rejection(RejectReason.ORACLE_FAILS, "A call of its solution fails.")
-    return None
-
-
-def _end(toolbox: Toolbox, calls: Sequence[Call]) -> Json:
-    """Return the comparable part of the state after calls."""
-    return toolbox.comparable(toolbox.world.play(calls).state)
-
-
-def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
-    """Reject a task that ends in the same state without some of its writing calls, or one of its list items.
-
-    For calls that only read see `_needs_every_lookup`.
-    """
-    before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
-    end = _end(toolbox, [*before, *calls])
-    for number, call in enumerate(calls):
-        if not toolbox.graph.recipes[call.tool].writes:
-            continue
-        for what, fewer in _with_fewer(call, toolbox.graph.recipes[call.tool].unseen):
-            if _end(toolbox, [*before, *calls[:number], *fewer, *calls[number + 1 :]]) == end:
-                return Rejection(RejectReason.TRIVIAL, f"Without {what} the end is the same.")
-    writing = [one for one, call in enumerate(calls) if toolbox.graph.recipes[call.tool].writes]
-    for count in sorted({2, len(writing)}) if len(writing) > 1 else ():  # what one does another may undo
-        for left_out in combinations(writing, count):
-            fewer = [call for one, call in enumerate(calls) if one not in left_out]
-            if _end(toolbox, [*before, *fewer]) == end:
-                return Rejection(RejectReason.TRIVIAL, f"Without {count} of its calls the end is the same.")
-    return None
-
-
-def _needs_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
-    """Reject a task whose end state stays the same with other made-up values of an argument that is stated.
-
-    Arguments that leave no trace in any state are compared as they stand (`_untraced`).
-    """
-    before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
-    end = _end(toolbox, [*before, *calls])
-    for number, call in enumerate(calls):
-        recipe, tool = toolbox.graph.recipes[call.tool], toolbox.world.tools[call.tool]
-        rng = random.Random(f"{json.dumps(task.spec)} {number}")
-        for name in call.args if recipe.writes else ():
-            if recipe.ways.get(name) != FRESH or name in recipe.unseen:
-                continue
-            for other in _with_others(tool, call, name, other_values(tool, name, call.args[name], rng)):
-                played = toolbox.world.play([*before, *calls[:number], other, *calls[number + 1 :]])
-                if any(one.error for one in played.outcomes):
-                    continue
-                if toolbox.comparable(played.state) == end:
-                    said = f"With another {name} of {call.tool} the end is the same."
-                    return Rejection(RejectReason.TRIVIAL, said)
-                break
-    return None
-
-
-def _with_others(tool: Tool, call: Call, name: str, others: Iterable[Json]) -> Iterator[Call]:
-    """Yield a call with each of some other values of an argument that can be given."""
-    for other in others:
-        made = Call(tool=call.tool, args={**call.args, name: other})
-        if other != call.args[name] and tool.problem(made.args) is None:
-            yield made
-
-
-def _needs_every_lookup(toolbox: Toolbox, task: Task) -> Rejection | None:
-    """Reject a task with a lookup whose result another call gives, or other values of what is stated.
-
-    Of a search each stated argument has to matter; of another lookup one, as any day may begin at eight.
-    """
-    before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
-    made = list(zip(calls, toolbox.world.play([*before, *calls]).outcomes[len(before) :], strict=True))
-    steps = Program.model_validate(task.spec).calls
-    for number in _lookups(toolbox, task):
-        (call, outcome), others = made[number], [*made[:number], *made[number + 1 :]]
-        if _is_obtained(toolbox, task, call, outcome, others):
-            return Rejection(RejectReason.TRIVIAL, f"Another call gives the result of {call.tool}.")
-        needless = [] if toolbox.bundle.is_unsteady(call.tool) else _needless(toolbox, task, number, outcome)
-        if needless and (has_list(outcome.result) or len(needless) == len(steps[number].args)):
-            said = f"With another {needless[0]} of {call.tool} the result is the same."
-            return Rejection(RejectReason.TRIVIAL, said)
-    return None
-
-
-def _needless(toolbox: Toolbox, task: Task, number: int, outcome: Outcome) -> list[str]:
-    """Return the stated arguments of a lookup of which other values, each alone, lead to the same outcome."""
-    program, found = Program.model_validate(task.spec), list[str]()
-    *start, call = (*calls_of(task.payload, "before"), *calls_of(task.payload, "calls")[: number + 1])
-    tool, ways = toolbox.world.tools[call.tool], toolbox.graph.recipes[call.tool].ways
-    rng, values = random.Random(f"{json.dumps(task.spec)} {number}"), toolbox.values(program)
-    for name in program.calls[number].args:
-        kinds = (ways.get(name, ""), *wanted(name, call.tool, [*values]))
-        known = [value for kind in kinds for value in values.get(kind, ())[:_MOST_OTHERS]]
-        others = _with_others(tool, call, name, [*other_values(tool, name, call.args[name], rng), *known])
-        ends = (toolbox.world.play([*start, other]).outcomes[-1] for other in others)
-        same = (_is_obtained(toolbox, task, call, outcome, [(call, one)]) for one in ends)
-        if next(same, False) and all(same):
-            found.append(name)
-    return found
-
-
-def _with_fewer(call: Call, unseen: Container[str]) -> Iterator[tuple[str, list[Call]]]:
-    """Yield each removable part of a call (all or a list item), and the calls that remain without it."""
-    yield call.tool, []
-    for name, value in call.args.items():
-        for less in _with_less(value) if name not in unseen else ():
-            yield f"one of the {name} of {call.tool}", [Call(tool=call.tool, args={**call.args, name: less})]
-
-
-def _with_less(value: Json) -> Iterator[Json]:
-    if isinstance(value, list):
-        if len(value) > 1:
-            yield from ([*value[:place], *value[place + 1 :]] for place in range(len(value)))
-        for place, one in enumerate(value):
-            yield from ([*value[:place], less, *value[place + 1 :]] for less in _with_less(one))
-    elif isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from ({**value, key: less} for less in _with_less(one))
-
-
-def _states_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
-    text, program = task.messages[-1].content, Program.model_validate(task.spec).requested
-    speech = toolbox.speech(program)
-    implied = cast("Sequence[Sequence[str]]", task.payload.get("implied", ()))
-    for number, step in enumerate(program.calls):
-        said = implied[number] if number < len(implied) else ()
-        for name, value in ((name, value) for name, value in step.args.items() if name not in said):
-            ways = [one for form in FORMS for one in speech.in_words(step.tool, name, value, form)]
-            plain = [speech.manner.text(value), *ways]
-            if not (_is_stated(text, value, ways) if program.request else any(one in text for one in plain)):
-                return Rejection(RejectReason.UNSTATED, f"The {name} of {step.tool} is not in the text.")
-    return None
-
-
-def _is_stated(text: str, value: Json, ways: Sequence[str] = ()) -> bool:
-    """Whether a request that a model wrote states a value, or says it in one of some ways.
-
-    It may state a truth value in any words, so only the round trip judges that.
-    """
-    if isinstance(value, bool):
-        return True
-    if isinstance(value, Mapping | list):
-        held = [*value.values()] if isinstance(value, Mapping) else value
-        return bool(held) and all(_is_stated(text, one) for one in held)
-    return any(states(text, one) for one in (value, *ways))
-
-
-def _gives_nothing_away(task: Task) -> Rejection | None:
-    text, program = task.messages[-1].content, Program.model_validate(task.spec)
-    given = {value for step in program.calls for value in step.args.values() if isinstance(value, str)}
-    tools = (step.tool for step in program.calls if not (step.tool.isalpha() and step.tool in given))
-    named = [tool for tool in tools if names_tool(text, tool)]
-    if named:
-        return Rejection(RejectReason.LEAK, f"The text names the tool {named[0]}.")
-    answers = cast("Sequence[Json]", task.payload["answers"])
-    if any(says(text, answer) for answer in answers):
-        return Rejection(RejectReason.LEAK, "The text says what it asks for.")
-    if program.omits and says(text, program.calls[0].args[program.omits]):
-        return Rejection(RejectReason.LEAK, f"The text says the {program.omits} that it should leave out.")
-    for call, step in zip(calls_of(task.payload, "calls"), program.calls, strict=True):
-        if any(says(text, call.args[use.parameter]) for use in step.uses):
-            return Rejection(RejectReason.LEAK, f"The text says what {call.tool} is to use of another call.")
-    return None
-
-
-def _takes_no_words_for_deeds(toolbox: Toolbox, task: Task) -> Rejection | None:
-    passing = [words for words in ("Done.", "I cannot do that.") if check(toolbox, task, (words,)).success]
-    return Rejection(RejectReason.TRIVIAL, f"The words {passing[0]!r} pass.") if passing else None
 
 
 UNKNOWN = "I cannot tell you that. Please ask for what you need."

@@ -12,10 +12,11 @@ from genenv.environments.base import Ask, Episode, Options, OutOfTurns, SeatedEp
 from genenv.environments.common import Refused, asked_for, caseless, held_out_tasks, once, request
 from genenv.environments.stepwise import STEPPED, blocking
 from genenv.evaluation.environment_check import Finding
+from genenv.tools.audit import audit, random_replies
 from genenv.tools.build import build, skills_of
 from genenv.tools.bundle_check import check_tools
 from genenv.tools.calls import Known, Reply, read_reply
-from genenv.tools.check import User, audit, calls_of, check, is_solvable, random_replies, refusal
+from genenv.tools.check import User, calls_of, check, is_solvable, refusal
 from genenv.tools.grammar import schema_from_state, schema_of_calls
 from genenv.tools.settings import Style, ToolsConfig
 from genenv.tools.spec import AND, THEN, Program, ToolsParameters

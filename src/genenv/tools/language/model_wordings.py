@@ -29,8 +29,8 @@ from genenv.progress import Reporter, advance, staged
 from genenv.seeding import generator, stream
 from genenv.texts import masked, tallied
 from genenv.threads import run_with_own_loop as apart
+from genenv.tools.audit import misstated
 from genenv.tools.bundle import Bundle, toml_key
-from genenv.tools.check import misstated
 from genenv.tools.environment import Tools
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.language.wording import ARGUMENTS, Said, blanks_of, clause, instruction, said
