@@ -18,7 +18,7 @@ from genenv.tools.language.wording import absent, alike, known_answer, label
 from genenv.tools.settings import Style, ToolsConfig
 from genenv.tools.spec import UNSOLVABLE, Program, Step
 from genenv.tools.toolbox import Toolbox
-from genenv.tools.worlds.base import Call, Outcome, Tool
+from genenv.tools.worlds.base import Call, Outcome, Tool, World
 from genenv.types import Json, Lineage, Message, Origin, Rejection, RejectReason, Task
 
 _COMPLETIONS = 12
@@ -107,6 +107,7 @@ def _played(toolbox: Toolbox, program: Program, settings: ToolsConfig) -> tuple[
     _consistent(toolbox, program, settings)
     before = _literal(program.before)
     if program.gap == "missing_info" or program.omits:
+        _successes(world, before)
         _incomplete(toolbox, program)
     if program.gap == "missing_info":
         return _literal(program.calls), []
@@ -120,15 +121,18 @@ def _played(toolbox: Toolbox, program: Program, settings: ToolsConfig) -> tuple[
         if problem := world.tools[step.tool].problem(args):
             raise Refused(RejectReason.SCHEMA, problem.rstrip("."))
         if number == len(program.calls) or program.calls[number].uses:
-            played = world.play([*before, *calls]).outcomes
-            for place, (call, outcome) in enumerate(zip([*before, *calls], played, strict=True)):
-                is_setup = place < len(before)
-                if outcome.error is not None or (not is_setup and is_refused(outcome, call.args)):
-                    which = "before the task " if is_setup else ""
-                    said = (outcome.error or outcome.text)[:200].rstrip(".")
-                    raise Refused(RejectReason.EXECUTION, f"{which}{call.tool} fails: {said}")
-            outcomes = played[len(before) :]
+            outcomes = _successes(world, [*before, *calls])[len(before) :]
     return calls, [_value(outcomes[question.call].result, question.path) for question in program.questions]
+
+
+def _successes(world: World, calls: Sequence[Call]) -> Sequence[Outcome]:
+    """Return the outcomes of calls, none of which may fail."""
+    outcomes = world.play(calls).outcomes
+    for call, outcome in zip(calls, outcomes, strict=True):
+        if is_refused(outcome, call.args):
+            said = (outcome.error or outcome.text)[:200].rstrip(".")
+            raise Refused(RejectReason.EXECUTION, f"{call.tool} fails: {said}")
+    return outcomes
 
 
 def _incomplete(toolbox: Toolbox, program: Program) -> None:

@@ -151,7 +151,7 @@ class Tools(Toolbox):
         try:
             return self.dumped(self._drawn(parameters_of(program), rng, state))
         except Refused:
-            return self.dumped(program)
+            return self.dumped(program.model_copy(update={"request": ""}))
 
     # task parameters (`HasParameters`)
 

@@ -8,6 +8,7 @@ that exist.
 from __future__ import annotations
 
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,10 +16,10 @@ from typing import cast
 
 from genenv.environments.common import MOST_SCHEMA_CHARS, closed_object
 from genenv.tools.discover.recipes import Link
-from genenv.tools.discover.state_values import ANY
-from genenv.tools.generate.plans import Plan, sizes_shown
+from genenv.tools.discover.state_values import ANY, leaves
+from genenv.tools.generate.plans import Plan, sizes_shown, today_in
 from genenv.tools.language.wording import left_out, omittable
-from genenv.tools.spec import UNSOLVABLE, Program, ToolsParameters
+from genenv.tools.spec import Program, ToolsParameters
 from genenv.tools.toolbox import Toolbox
 from genenv.types import Json, JsonObject, Seed
 from genenv.untrusted.patterns import is_simple
@@ -33,10 +34,12 @@ _BOUNDS = (
 _MOST_NUMBER = 2**53
 _MOST_VALUES = 64
 """Maximum number of values that the grammar lists for a parameter; with more, the tool's schema decides."""
+_MOST_CHARS = 4000
+"""Maximum length of the listed values of a parameter, together."""
 _KEY: JsonObject = {"anyOf": [{"type": "string"}, {"type": "integer"}]}
-_PATH: JsonObject = {"type": "array", "items": _KEY, "minItems": 1, "maxItems": 16}
-_NONE: JsonObject = {"const": []}
-_PLACE: JsonObject = {"type": "integer", "minimum": 0, "maximum": 7}
+_PATH: JsonObject = {"type": "array", "items": _KEY, "maxItems": 16}
+_CALL: JsonObject = {"type": "integer", "minimum": 0, "maximum": 7}
+_EMPTY: JsonObject = {"const": []}
 _MOST_BEFORE = 8
 """Maximum number of calls before a task, as `Program.before` has it."""
 
@@ -71,65 +74,118 @@ def schema_from_state(toolbox: Toolbox, seed: Seed, own: ToolsParameters) -> Jso
 def schema_of_calls(toolbox: Toolbox, seed: Seed) -> JsonObject:
     """Return the JSON schema of programs of any calls, and of any calls before them that set up the state.
 
+    If it would be longer than servers take, calls need not agree with the program's difficulty fields, and no
+    ids are listed: the gate refuses what is wrong.
+
     Args:
         toolbox: the tools that the programs call.
         seed: its tools, or the tools of their groups, are those that a program may call.
     """
     names = tuple(toolbox.tools_in_prompt(seed))
-    exact = _exact(toolbox, _Calls(toolbox, names))
-    return exact if len(str(exact)) <= MOST_SCHEMA_CHARS else _short(toolbox, _Calls(toolbox, names))
-
-
-def _short(toolbox: Toolbox, calls: _Calls) -> JsonObject:
-    """Return a schema that leaves it to the gate whether calls agree with the difficulty fields."""
-    most = toolbox.settings.most_calls
-    fields: dict[str, Json] = {"n_calls": {"enum": [*range(1, most + 1)]}}
-    fields |= {"chained": {"type": "boolean"}, "answer": {"type": "boolean"}}
-    fields["n_tools"] = calls.shown(1)
-    gaps = ["none", *UNSOLVABLE, *(["user_answers"] if toolbox.user_answers else [])]
-    fields |= {"gap": {"enum": gaps}} if toolbox.has_gaps else {}
-    fields |= {"omits": calls.parameter} if toolbox.user_answers else {}
-    fields["calls"] = {"type": "array", "items": calls.of_any_kind, "minItems": 1, "maxItems": most}
-    question = closed_object({"call": _PLACE, "path": _PATH})
-    fields["questions"] = {"type": "array", "items": question, "maxItems": 4}
-    fields["before"] = {"type": "array", "items": calls.of_any_kind, "maxItems": _MOST_BEFORE}
-    required: Json = [name for name in fields if name != "omits"]
-    return {**closed_object(fields), "required": required, "$defs": calls.definitions}
+    known = toolbox.schemas_of_calls
+    if names not in known:
+        exact = _exact(toolbox, _Calls(toolbox, names, listed=_listed_values(toolbox)))
+        is_long = len(str(exact)) > MOST_SCHEMA_CHARS
+        known[names] = _loose(toolbox, _Calls(toolbox, names, listed={})) if is_long else exact
+    return known[names]
 
 
 def _exact(toolbox: Toolbox, calls: _Calls) -> JsonObject:
     """Return a schema with an alternative for each combination of the difficulty fields."""
     alternatives: list[Json] = []
-    for n, chained, answer, gap in _shapes(toolbox, links=bool(calls.users)):
+    for n, chained, answer, gap in _shapes(toolbox, calls):
+        if not (sizes := _sizes(toolbox, n, gap)):
+            continue
         fields: dict[str, Json] = {"n_calls": {"const": n}, "chained": {"const": chained}}
-        fields["answer"] = {"const": answer}
-        fields["n_tools"] = calls.shown(n)
+        fields |= {"answer": {"const": answer}, "n_tools": {"enum": [*sizes]}}
         if toolbox.has_gaps:
             fields["gap"] = {"const": gap}
         if gap == "user_answers":
-            fields["omits"] = calls.parameter
-        steps = [calls.first(lacking=gap == "missing_info")]
-        linked = gap == "user_answers" or (chained and n == 2)
-        steps += [calls.later(number, linked=linked if chained else None) for number in range(1, n)]
+            fields["omits"] = calls.omitted
+        steps = [calls.first(gap)]
+        for number in range(1, n):
+            after = calls.after(number - 1) if chained else calls.first()
+            must = not chained or n == 2 or gap == "user_answers"
+            steps.append(after if must else {"anyOf": [calls.first(), after]})
         fields["calls"] = {"type": "array", "prefixItems": steps, "items": False, "minItems": n}
-        fields["questions"] = calls.questions(n - 1) if answer else _NONE
+        fields["questions"] = calls.questions(n - 1) if answer else _EMPTY
         fields["before"] = calls.before
         alternatives.append(closed_object(fields))
     return {"anyOf": alternatives, "$defs": calls.definitions}
 
 
-def _shapes(toolbox: Toolbox, *, links: bool) -> Iterator[tuple[int, bool, bool, str]]:
+def _loose(toolbox: Toolbox, calls: _Calls) -> JsonObject:
+    """Return a schema that leaves it to the gate whether calls agree with the difficulty fields."""
+    shapes = list(_shapes(toolbox, calls))
+    n, chained, answer, gaps = ([*dict.fromkeys(one)] for one in zip(*shapes, strict=True))
+    sizes = dict.fromkeys(size for shape in shapes for size in _sizes(toolbox, shape[0], shape[3]))
+    fields: dict[str, Json] = {"n_calls": {"enum": n}, "chained": {"enum": chained}}
+    fields |= {"answer": {"enum": answer}, "n_tools": {"enum": [*sizes]}}
+    fields |= {"gap": {"enum": gaps}} if toolbox.has_gaps else {}
+    fields |= {"omits": calls.omitted} if "user_answers" in gaps else {}
+    fields["calls"] = {"type": "array", "items": calls.any_call, "minItems": 1, "maxItems": max(n)}
+    question = closed_object({"call": _CALL, "path": _PATH})
+    fields["questions"] = {"type": "array", "items": question, "maxItems": 4} if True in answer else _EMPTY
+    fields["before"] = calls.before
+    required: Json = [name for name in fields if name != "omits"]
+    return {**closed_object(fields), "required": required, "$defs": calls.definitions}
+
+
+def _shapes(toolbox: Toolbox, calls: _Calls) -> Iterator[tuple[int, bool, bool, str]]:
     """Yield the number of calls, whether they are chained, whether something is asked for, and the gap."""
     single = toolbox.settings.mode == "single"
     for n in range(1, toolbox.settings.most_calls + 1):
         for chained, answer in itertools.product((False, True), repeat=2):
-            if (chained and (n == 1 or not links)) or (single and (chained or answer)):
+            if (chained and (n == 1 or not calls.uses)) or (single and (chained or answer)):
                 continue
             yield n, chained, answer, "none"
-            if toolbox.user_answers and (n == 1 or chained):
+            if toolbox.user_answers and calls.omittable and (n == 1 or chained):
                 yield n, chained, answer, "user_answers"
-    if toolbox.has_gaps:
-        yield from ((1, False, False, gap) for gap in UNSOLVABLE)
+    if calls.left_out:
+        yield 1, False, False, "missing_info"
+    if toolbox.has_gaps and toolbox.bundle.about.alike:
+        yield 1, False, False, "no_tool"
+
+
+def _sizes(toolbox: Toolbox, n: int, gap: str) -> list[int]:
+    """Return how many tools a task of some calls may show."""
+    shown, there = toolbox.bundle.about.shown, len(toolbox.world.tools)
+    sizes = [size for size in sizes_shown(there, n, shown) if size in shown]
+    return [size for size in sizes if size < there] if gap == "no_tool" else sizes
+
+
+def _listed_values(toolbox: Toolbox) -> dict[tuple[str, str], JsonObject]:
+    """Return the schemas of the arguments that take ids of records, by tool and parameter.
+
+    They are those of the first state, and those that the tasks of the bundle take: calls before a task make
+    records. A random variation may take another one, which no simulator can write.
+    """
+    bundle, graph = toolbox.bundle, toolbox.graph
+    state = toolbox.world.play(toolbox.beginning).state
+    known = {**leaves(state), **bundle.spoken_values.kinds(today_in(state, bundle.about.today))}
+    given = defaultdict[tuple[str, str], dict[str, Json]](dict)
+    for program in bundle.base.values():
+        for step in (*program.before, *program.calls):
+            for name, value in step.args.items():
+                given[step.tool, name][repr(value)] = value
+    ways = {(one.tool, name): kind for one in graph.recipes.values() for name, kind in one.ways.items()}
+    return {
+        place: listed
+        for place, kind in ways.items()
+        if kind in known
+        and (listed := _listed([*({repr(one): one for one in known[kind]} | given[place]).values()]))
+    }
+
+
+def _listed(values: Sequence[Json]) -> JsonObject | None:
+    """Return the schema of one of a few short values; None if the tool's schema is better.
+
+    Grammars write numbers with a fraction in another form than JSON does, so these are not listed.
+    """
+    plain = all(isinstance(one, str | int) and not isinstance(one, bool) for one in values)
+    if not plain or not 0 < len(values) <= _MOST_VALUES or sum(len(str(one)) for one in values) > _MOST_CHARS:
+        return None
+    return {"enum": [*values]}
 
 
 class _Calls:
@@ -138,25 +194,34 @@ class _Calls:
     Args:
         toolbox: the tools.
         names: the tools that may be called.
+        listed: schemas of arguments that take ids, by tool and parameter.
     """
 
-    def __init__(self, toolbox: Toolbox, names: Sequence[str]) -> None:
-        self._toolbox, self._names = toolbox, names
-        some = next(iter(toolbox.bundle.base.values())).model_copy(update={"before": ()})
-        self._values = toolbox.values(some)
-        self._given = defaultdict[tuple[str, str], list[Json]](list)
-        for program in toolbox.bundle.base.values():
-            for step in (*program.before, *program.calls):
-                for name, value in step.args.items():
-                    self._given[step.tool, name].append(value)
+    def __init__(
+        self, toolbox: Toolbox, names: Sequence[str], listed: Mapping[tuple[str, str], JsonObject]
+    ) -> None:
+        self._tools, self._graph = toolbox.world.tools, toolbox.graph
+        self._names, self._listed = names, listed
+        self._writers = [name for name, one in toolbox.graph.recipes.items() if one.writes]
+        self._numbers = {name: number for number, name in enumerate(self._tools)}
         self.definitions: dict[str, Json] = {}
-
-    @property
-    def users(self) -> list[str]:
-        """The tools that can use a value of an earlier call: if links are known, those that have one."""
-        links = self._toolbox.graph.links
-        linked = {link.user for link in links} if links else self._names
-        return [name for name in self._names if name in linked and self._properties(name)]
+        self.uses: dict[str, dict[str, list[str]]] = {}
+        """The kinds of results that go into each parameter, by tool."""
+        links = toolbox.graph.links
+        for name in names:
+            kinds = {
+                parameter: [link.kind for link in links if (link.user, link.parameter) == (name, parameter)]
+                for parameter in self._tools[name].properties
+            }
+            if taken := {one: found for one, found in kinds.items() if found or not links}:
+                self.uses[name] = taken
+        wordings = toolbox.wordings
+        self.omittable = {one: found for one in names if (found := omittable(self._tools[one], wordings))}
+        self.left_out = {one: found for one in names if (found := left_out(self._tools[one], wordings))}
+        steps = [step for one in toolbox.bundle.base.values() for step in one.calls]
+        questions = [asked for one in toolbox.bundle.base.values() for asked in one.questions]
+        paths = [one.path for one in (*(use for step in steps for use in step.uses), *questions)]
+        self._dotted = any("." in str(part) for path in paths for part in path)
 
     def _shared(self, key: str, schema: Callable[[], JsonObject]) -> JsonObject:
         """Return a reference to a definition, which is made when it is first wanted."""
@@ -165,135 +230,117 @@ class _Calls:
         return {"$ref": f"#/$defs/{key}"}
 
     @property
-    def parameter(self) -> JsonObject:
-        """The name of a parameter of any tool."""
-        names = dict.fromkeys(one for name in self._names for one in self._properties(name))
-        return self._shared("parameter", lambda: {"enum": [*names]})
+    def omitted(self) -> JsonObject:
+        """The name of an argument that the user may give later."""
+        names = dict.fromkeys(one for found in self.omittable.values() for one in found)
+        return self._shared("omitted", lambda: {"enum": [*names]})
 
     @property
     def before(self) -> JsonObject:
         """Calls that set up the initial state."""
-        return self._shared(
-            "before", lambda: {"type": "array", "items": self.first(), "maxItems": _MOST_BEFORE}
-        )
+        names = dict.fromkeys([*self._names, *self._writers])
 
-    def shown(self, least: int) -> JsonObject:
-        """How many tools a task shows, of which it calls at least some."""
-        sizes = sizes_shown(len(self._toolbox.world.tools), least, self._toolbox.bundle.about.shown)
-        return self._shared(f"shown{least}", lambda: {"enum": [*sizes]})
+        def calls() -> JsonObject:
+            calls = {"anyOf": [self._call(name) for name in names]}
+            return {"type": "array", "items": calls, "maxItems": _MOST_BEFORE}
+
+        return self._shared("before", calls)
 
     def questions(self, call: int) -> JsonObject:
         """Questions about the result of a call: values that are worth asking for."""
-        recipes = self._toolbox.graph.recipes
+        recipes = self._graph.recipes
         told = [kind for name in self._names if name in recipes for kind in recipes[name].told]
-        path = self._shared("told", lambda: _path(told))
+        path = self._shared("told", lambda: self._path(told))
         question = closed_object({"call": {"const": call}, "path": path})
         some: JsonObject = {"type": "array", "items": question, "minItems": 1, "maxItems": 4}
         return self._shared(f"questions{call}", lambda: some)
 
-    def first(self, *, lacking: bool = False) -> JsonObject:
-        """A call with literal arguments.
+    def first(self, gap: str = "none") -> JsonObject:
+        """A call with literal arguments; of a task with a gap, the first one."""
+        if gap == "missing_info":
+            calls = [self._call(name, without=one) for name, found in self.left_out.items() for one in found]
+        else:
+            calls = [self._call(name) for name in (self.omittable if gap == "user_answers" else self._names)]
+        return self._shared(f"first_{gap}", lambda: {"anyOf": calls})
 
-        Args:
-            lacking: whether arguments may be left out that the tool requires.
-        """
-        plain = [self._call(name, required=not lacking) for name in self._names]
-        return self._shared("partial" if lacking else "plain", lambda: {"anyOf": plain})
+    def after(self, source: int) -> JsonObject:
+        """A call that uses a value in the result of the call before it, `source`."""
+        return self._shared(
+            f"after{source}", lambda: {"anyOf": [self._call(name, source=source) for name in self.uses]}
+        )
 
     @property
-    def of_any_kind(self) -> JsonObject:
+    def any_call(self) -> JsonObject:
         """A call with any arguments and any references."""
 
-        def uses() -> JsonObject:
-            use = {"parameter": self.parameter, "call": _PLACE, "path": _PATH}
-            return {"type": "array", "items": closed_object(use)}
+        def calls() -> JsonObject:
+            names = [*dict.fromkeys(one for found in self.uses.values() for one in found)]
+            use = closed_object({"parameter": {"enum": names}, "call": _CALL, "path": _PATH})
+            uses: JsonObject = {"type": "array", "items": use} if names else _EMPTY
+            return {"anyOf": [self._step(name, self._args(name, needed=False), uses) for name in self._names]}
 
-        def call(name: str) -> JsonObject:
-            args = self._args(name, required=False)
-            return closed_object({"tool": {"const": name}, "args": args, "uses": self._shared("uses", uses)})
+        return self._shared("any", calls)
 
-        return self._shared("any", lambda: {"anyOf": [call(name) for name in self._names]})
-
-    def later(self, number: int, *, linked: bool | None) -> JsonObject:
-        """The call at a place of a program, from 1 on.
-
-        Args:
-            number: the place.
-            linked: whether it has to use a value of the call before it; None: it must not.
-        """
-        if linked is None:
-            return self.first()
-        users = [self._call(name, required=False, source=number - 1) for name in self.users]
-        after = self._shared(f"after{number - 1}", lambda: {"anyOf": users})
-        return after if linked else {"anyOf": [self.first(), after]}
-
-    def _properties(self, name: str) -> Mapping[str, JsonObject]:
-        return self._toolbox.world.tools[name].properties
-
-    def _call(self, name: str, *, required: bool, source: int | None = None) -> JsonObject:
-        """A call with all required arguments, or with any; it uses values of the call `source`, or none."""
-        which = f"_{source}" if source is not None else "" if required else "_some"
+    def _call(self, name: str, *, without: str = "", source: int | None = None) -> JsonObject:
+        """A call without one argument, or that uses values in the result of the call `source`."""
+        which = f"{without and f'_without_{without}'}{'' if source is None else f'_after{source}'}"
 
         def call() -> JsonObject:
-            uses = _NONE if source is None else self._uses(name, source)
-            args = self._args(name, required=required)
-            return closed_object({"tool": {"const": name}, "args": args, "uses": uses})
+            args = self._args(name, without=without, needed=source is None)
+            return self._step(name, args, _EMPTY if source is None else self._uses(name, source))
 
-        return self._shared(f"call{self._names.index(name)}{which}", call)
+        return self._shared(f"call{self._numbers[name]}{_plain(which)}", call)
 
-    def _args(self, name: str, *, required: bool) -> JsonObject:
+    def _step(self, name: str, args: JsonObject, uses: JsonObject) -> JsonObject:
+        return closed_object({"tool": {"const": name}, "args": args, "uses": uses})
+
+    def _args(self, name: str, *, without: str = "", needed: bool = True) -> JsonObject:
+        tool = self._tools[name]
+
         def args() -> JsonObject:
-            properties, tool = self._properties(name), self._toolbox.world.tools[name]
+            given = [one for one in tool.properties if one != without]
             return {
                 "type": "object",
-                "properties": {one: self._value(name, one) for one in properties},
-                "required": [one for one in properties if required and one in tool.required],
+                "properties": {one: self._value(name, one) for one in given},
+                "required": [one for one in given if needed and one in tool.required],
                 "additionalProperties": False,
             }
 
-        return self._shared(f"args{self._names.index(name)}{'' if required else '_some'}", args)
+        which = f"{without and f'_without_{without}'}{'' if needed else '_some'}"
+        return self._shared(f"args{self._numbers[name]}{_plain(which)}", args)
 
     def _uses(self, name: str, source: int) -> JsonObject:
         """References to values in the result of a call: those that go into the tool, as trying it showed."""
-        links = [one for one in self._toolbox.graph.links if one.user == name]
-        taken = {
-            one: [link.kind for link in links if link.parameter == one] for one in self._properties(name)
-        }
-        number, ways = self._names.index(name), list[Json]()
-        for place, (parameter, kinds) in enumerate(taken.items()):
-            if kinds or not links:
-                path = self._shared(f"path{number}_{place}", partial(_path, kinds))
-                use = {"parameter": {"const": parameter}, "call": {"const": source}, "path": path}
-                ways.append(closed_object(use))
+        ways: list[Json] = []
+        for place, (parameter, kinds) in enumerate(self.uses[name].items()):
+            path = self._shared(f"path{self._numbers[name]}_{place}", partial(self._path, kinds))
+            use = {"parameter": {"const": parameter}, "call": {"const": source}, "path": path}
+            ways.append(closed_object(use))
         return {"type": "array", "items": {"anyOf": ways}, "minItems": 1, "maxItems": len(ways)}
 
     def _value(self, name: str, parameter: str) -> JsonObject:
-        """An argument: ids of records if all the bundle's tasks take those, else what the tool's schema says.
+        """An argument: an id of a record that exists, or what the tool's schema says."""
+        tool = self._tools[name]
+        return self._listed.get((name, parameter)) or writable(tool.resolved(tool.properties[parameter]))
 
-        If a task takes an id that is not in the first state, calls before it have made the record.
-        """
-        tool, recipe = self._toolbox.world.tools[name], self._toolbox.graph.recipes.get(name)
-        known = self._values.get(recipe.ways.get(parameter, ""), ()) if recipe else ()
-        given, fails = self._given[name, parameter], recipe.fails.get(parameter, ()) if recipe else ()
-        if 0 < len(known) <= _MOST_VALUES and given and all(one in known for one in given):
-            values = [one for one in known if one in given or one not in fails]
-            return {"enum": values}
-        return writable(tool.resolved(tool.properties[parameter]))
+    def _path(self, kinds: Sequence[str]) -> JsonObject:
+        """The paths in a result that match one of some kinds; any path, if there are none."""
+        distinct = [*dict.fromkeys(kinds)]
+        if self._dotted or not 0 < len(distinct) <= _MOST_VALUES:
+            return _PATH
+        paths: list[Json] = []
+        for kind in distinct:
+            keys = [
+                _KEY if part == ANY else {"enum": [part, *([int(part)] if part.isdecimal() else [])]}
+                for part in (kind.split(".") if kind else ())
+            ]
+            paths.append({"type": "array", "prefixItems": keys, "items": False, "minItems": len(keys)})
+        return {"anyOf": paths}
 
 
-def _path(kinds: Sequence[str]) -> JsonObject:
-    """Return the schema of the paths in a result that match one of some kinds; without kinds, of any path."""
-    distinct = [*dict.fromkeys(kinds)]
-    if not 0 < len(distinct) <= _MOST_VALUES:
-        return _PATH
-    paths: list[Json] = []
-    for kind in distinct:
-        keys = [
-            _KEY if part == ANY else {"enum": [part, *([int(part)] if part.isdecimal() else [])]}
-            for part in kind.split(".")
-        ]
-        paths.append({"type": "array", "prefixItems": keys, "items": False, "minItems": len(keys)})
-    return {"anyOf": paths}
+def _plain(name: str) -> str:
+    """Return a part of a definition's name without characters that references write otherwise."""
+    return re.sub(r"\W", lambda found: f"_{ord(found[0])}", name)
 
 
 def _program(
@@ -370,7 +417,7 @@ class _Steps:
             }
             uses: Json = []
             if link:
-                path = link.kind.split(".")
+                path = link.kind.split(".") if link.kind else []
                 uses = [{"parameter": link.parameter, "call": number - 1, "path": path}]
             self.definitions[key] = closed_object(
                 {"tool": {"const": name}, "args": args, "uses": {"const": uses}}
@@ -381,9 +428,7 @@ class _Steps:
         """Return the schema of an argument: values from the state or from users, else the tool's schema."""
         tool = self._toolbox.world.tools[name]
         known = self._values.get(self._toolbox.graph.recipes[name].ways.get(parameter, ""), ())
-        if 0 < len(known) <= _MOST_VALUES:
-            return {"enum": list(known)}
-        return writable(tool.resolved(tool.properties[parameter]))
+        return _listed(known) or writable(tool.resolved(tool.properties[parameter]))
 
 
 def writable(schema: JsonObject) -> JsonObject:

@@ -196,9 +196,18 @@ class Toolbox:
         return self.bundle.comparable(state)
 
     def dumped(self, program: Program) -> JsonObject:
-        """Return a program as a spec, without `gap` if no task has one, and without empty fields."""
+        """Return a program as a spec, without `gap` if no task has one, and without empty fields.
+
+        Arguments are in the order of the tool's parameters, in which grammars have them.
+        """
         unused = {"gap": not self.has_gaps, "omits": not program.omits, "request": not program.request}
-        return program.model_dump(mode="json", exclude={name for name, one in unused.items() if one})
+        dumped = program.model_dump(mode="json", exclude={name for name, one in unused.items() if one})
+        for step in (*dumped["before"], *dumped["calls"]):
+            args, tool = step["args"], self.world.tools.get(step["tool"])
+            step["args"] = {
+                name: args[name] for name in (tool.properties if tool else ()) if name in args
+            } | args
+        return dumped
 
     def tools_in_prompt(self, seed: Seed) -> Mapping[str, Tool]:
         """Return the tools in a simulator's prompt: those of the seed's groups, or all tools."""
@@ -213,6 +222,11 @@ class Toolbox:
         if subject not in self._known_options:
             self._known_options[subject] = _options(self, subject)
         return self._known_options[subject]
+
+    @cached_property
+    def schemas_of_calls(self) -> dict[tuple[str, ...], JsonObject]:
+        """Schemas of programs that were built already, by the tools that the programs may call."""
+        return {}
 
     @cached_property
     def _known_options(self) -> dict[str, Options]:

@@ -172,7 +172,16 @@ def test_sequences_with_and_without_a_grammar_share_a_micro_batch(tiny):
     assert together == pytest.approx(losses[1] / 4 - alone, abs=1e-5)
 
 
-def test_a_sample_that_does_not_follow_its_grammar_is_refused(tiny):
-    sampler = tiny.player()
-    with pytest.raises(ValueError, match="token 0 of a completion does not follow its grammar"):
-        trained(sampler, averaged([under(BOOLEAN, (5, 6), (8, 9, 1))], {"nll": 1.0}))
+def test_a_random_variation_that_leaves_its_grammar_is_free_from_there_on(tiny):
+    sampler = tiny.player(noise=0.05)
+    trainer = LocalTrainer(sampler.weights, OptimizerConfig())
+    free = imitated((5, 6, 7), (8, 9, 1))
+    strayed = under(BOOLEAN, (5, 6, 7), (8, 9, 1))
+    found = asyncio.run(trainer.logprobs([free, strayed]))
+    assert found[1] == pytest.approx(found[0], abs=1e-5)
+    first = completions_of(sampler, BOOLEAN)[0][0]
+    partly, bound = asyncio.run(
+        trainer.logprobs([under(BOOLEAN, (5, 6, 7), (first, 8, 1)), imitated((5, 6, 7), (first, 8, 1))])
+    )
+    assert partly[0] > bound[0]  # among the tokens that the grammar allows
+    assert partly[1:] == pytest.approx(bound[1:], abs=1e-5)

@@ -64,11 +64,11 @@ class Grammars:
     def along(self, schema: JsonObject, token_ids: Sequence[int]) -> Tensor:
         """Return [T, ceil(V / 32)] bit masks of the tokens allowed at each place of a completion.
 
-        Raises:
-            ValueError: the completion does not follow the grammar.
+        All tokens are allowed from the place on at which it leaves the grammar, as a random variation may.
         """
         mask = self.anything(len(token_ids))
-        _follow(self.matcher(schema), token_ids, mask)
+        followed = _follow(self.matcher(schema), token_ids, mask)
+        mask[followed:] = self.anything(len(token_ids) - followed)
         return mask
 
     def among(self, choices: Sequence[Choices], token_ids: Sequence[int]) -> Tensor:
@@ -80,7 +80,8 @@ class Grammars:
         mask = self.anything(len(token_ids))
         for one in choices:
             part = token_ids[one.start : one.start + max(map(len, one.replies))]
-            _follow(OneOf(one.replies), part, mask[one.start :])
+            if (followed := _follow(OneOf(one.replies), part, mask[one.start :])) < len(part):
+                raise ValueError(f"token {one.start + followed} of a completion is in none of its choices")
         return mask
 
     def forbid(self, scores_RV: Tensor, mask: Tensor) -> None:
@@ -101,14 +102,18 @@ class Grammars:
             ) from error
 
 
-def _follow(matcher: Matcher, token_ids: Sequence[int], mask: Tensor) -> None:
-    """Write the tokens allowed at each place into a mask, up to the end of the matcher's sequence."""
+def _follow(matcher: Matcher, token_ids: Sequence[int], mask: Tensor) -> int:
+    """Write the tokens allowed at each place into a mask; return at which token they are left, or all tokens.
+
+    What comes after the end of the matcher's sequence is not looked at.
+    """
     for t, token in enumerate(token_ids):
         if matcher.is_terminated():
-            return
+            break
         matcher.fill_next_token_bitmask(mask, t)
         if not matcher.accept_token(token):
-            raise ValueError(f"token {t} of a completion does not follow its grammar")
+            return t
+    return len(token_ids)
 
 
 def is_forbidden(mask: Tensor, vocabulary: int) -> Tensor:
