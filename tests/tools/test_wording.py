@@ -27,19 +27,19 @@ from genenv.tools.worlds.base import Tool
         ("label", "Set an optional label of a box.", True, "set an optional label of a box"),
         ("totals", "Get totals incl. taxes of a year.", False, "get totals incl. taxes of a year"),
         ("greet", "Greets somebody.", False, "greet somebody"),
-        ("date", "Date calculations: weekday.", False, "tell me date calculations: weekday"),
+        ("date", "Date calculations: weekday.", False, "look up date calculations: weekday"),
         ("regex", "Test, match, or replace.", False, "test, match, or replace"),
-        ("borrower", "Who has a book.", False, "tell me who has a book"),
-        ("amount", "How much there is of an item.", False, "tell me how much there is of an item"),
-        ("number", "ISBN of a title", False, "tell me ISBN of a title"),
+        ("borrower", "Who has a book.", False, "find out who has a book"),
+        ("amount", "How much there is of an item.", False, "find out how much there is of an item"),
+        ("number", "ISBN of a title", False, "look up ISBN of a title"),
         ("order_total", "Work out the total of an order.", False, "work out the total of an order"),
         ("deploy", "Roll out the app to a region.", True, "roll out the app to a region"),
         ("mails", "Opts a user out of mails.", True, "opt a user out of mails"),
-        ("low_stock", "Items with few pieces.", False, "tell me items with few pieces"),
+        ("low_stock", "Items with few pieces.", False, "look up items with few pieces"),
         ("talk", "Talks to a neighbor.", True, "talk to a neighbor"),
-        ("slots", "Start times of a day.", False, "tell me start times of a day"),
+        ("slots", "Start times of a day.", False, "look up start times of a day"),
         ("plan", "Show the plan of the week, or of one day.", False, "show the plan of the week"),
-        ("get_order", "Order details.", False, "tell me order details"),
+        ("get_order", "Order details.", False, "look up order details"),
         ("new_order", "A new order for a customer.", True, "do the following: a new order for a customer"),
     ],
 )
@@ -61,11 +61,11 @@ def test_a_condition_is_no_order() -> None:
     ("name", "documentation", "writes", "order"),
     [
         ("set_price", "", True, "set price"),
-        ("balance", "", False, "tell me the balance"),
+        ("balance", "", False, "look up the balance"),
         ("getOrder", "getOrder looks an order up.", False, "get order"),
         ("park", "Like 'park' of the old system.", True, "park"),
         ("slugify", "", False, "slugify"),
-        ("size", "", False, "tell me the size"),
+        ("size", "", False, "look up the size"),
         ("pay", "Deprecated. Use `refund` instead.", True, "pay"),
         ("get_order", "Args:\n    order_id: the order", False, "get order"),
         ("get_order", "Async version of fetch_order.", False, "get order"),
@@ -112,7 +112,7 @@ def test_a_text_names_a_tool_by_its_identifier_or_in_quotation_marks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "order"), [("track_order", "track order"), ("share_price", "tell me the share price")]
+    ("name", "order"), [("track_order", "track order"), ("share_price", "look up the share price")]
 )
 def test_a_name_that_begins_with_a_verb_is_an_order(name: str, order: str) -> None:
     assert first_wordings(Tool(name=name, parameters={"type": "object", "properties": {}}), writes=False)[

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, islice
 from typing import cast
 
 from genenv.tools.calls import format_calls
@@ -15,13 +15,12 @@ from genenv.tools.discover.recipes import FRESH
 from genenv.tools.discover.state_values import wanted
 from genenv.tools.generate.fresh_values import fresh, other_values
 from genenv.tools.language.said import says, states
-from genenv.tools.language.wording import (
-    names_tool,
-)
+from genenv.tools.language.wording import names_tool
 from genenv.tools.language.words import FORMS
 from genenv.tools.spec import Program
 from genenv.tools.toolbox import Toolbox
 from genenv.tools.worlds.base import Call, Outcome, Tool
+from genenv.tools.worlds.differences import is_equal
 from genenv.types import Json, Rejection, RejectReason, Task
 
 _MOST_OTHERS = 8
@@ -75,6 +74,12 @@ def _plays_twice_alike(toolbox: Toolbox, task: Task) -> Rejection | None:
         return Rejection(RejectReason.CHECKS_DISAGREE, f"Played twice, the states differ at {place}.")
     if any(one.error for one in first.outcomes):
         return Rejection(RejectReason.ORACLE_FAILS, "A call of its solution fails.")
+    recipes, bundle = toolbox.graph.recipes, toolbox.bundle
+    for call, one, other in zip(program, first.outcomes, again.outcomes, strict=True):
+        if (recipe := recipes.get(call.tool)) is None or recipe.writes or bundle.is_unsteady(call.tool):
+            continue
+        if not is_equal(bundle.found(call.tool, one.result), bundle.found(call.tool, other.result)):
+            return Rejection(RejectReason.CHECKS_DISAGREE, f"Played twice, {call.tool} finds something else.")
     return None
 
 
@@ -106,19 +111,22 @@ def _needs_every_call(toolbox: Toolbox, task: Task) -> Rejection | None:
 
 
 def _needs_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
-    """Reject a task whose end state stays the same with other made-up values of an argument that is stated.
+    """Reject a task whose end state stays the same with other values of an argument that is stated.
 
     Arguments that leave no trace in any state are compared as they stand (`untraced`).
     """
+    values = toolbox.values(Program.model_validate(task.spec))
     before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
     end = _end(toolbox, [*before, *calls])
     for number, call in enumerate(calls):
         recipe, tool = toolbox.graph.recipes[call.tool], toolbox.world.tools[call.tool]
         rng = random.Random(f"{json.dumps(task.spec)} {number}")
         for name in call.args if recipe.writes else ():
-            if recipe.ways.get(name) != FRESH or name in recipe.unseen:
+            if name in recipe.unseen:
                 continue
-            for other in _with_others(tool, call, name, other_values(tool, name, call.args[name], rng)):
+            way = recipe.ways.get(name, "")
+            others = other_values(tool, name, call.args[name], rng) if way == FRESH else values.get(way, ())
+            for other in islice(_with_others(tool, call, name, others), _MOST_OTHERS):
                 played = toolbox.world.play([*before, *calls[:number], other, *calls[number + 1 :]])
                 if any(one.error for one in played.outcomes):
                     continue

@@ -17,7 +17,7 @@ from genenv.environments.common import caseless
 from genenv.tools.calls import Reply, read_reply
 from genenv.tools.discover.answers import has_items
 from genenv.tools.discover.recipes import FRESH, is_refused
-from genenv.tools.discover.state_values import refers
+from genenv.tools.discover.state_values import leaves, refers
 from genenv.tools.language.said import says, unfounded
 from genenv.tools.language.wording import (
     asks,
@@ -38,6 +38,8 @@ NAME_CREDIT = 0.2
 EXTRA_CALL_COST = 0.2
 MAX_PARTIAL = 0.95
 """Maximum credit of a rollout that is not right."""
+_MOST_ALTERNATIVES = 12
+"""Maximum number of texts that a field of records takes, of which a reply may not list several."""
 _MOST_UNFOUNDED = 6
 """Maximum number of different numbers in a reply with an answer that neither the request nor a result has."""
 
@@ -122,7 +124,7 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played
         or _unread(toolbox, wanted.outcomes[len(before) :], calls, executed.outcomes, task)
         or untraced(toolbox, oracle, calls, executed.outcomes)
         or _unsaid(cast("Sequence[Json]", task.payload["answers"]), turns[-1].words)
-        or _guessed(task, turns[-1].words, executed.outcomes)
+        or _guessed(toolbox, task, turns[-1].words, executed.outcomes)
     )
     if problem is None:
         return Verdict(
@@ -330,15 +332,27 @@ def _unsaid(answers: Sequence[Json], words: str) -> str | None:
     )
 
 
-def _guessed(task: Task, words: str, outcomes: Iterable[Outcome]) -> str | None:
-    """Return a complaint if a reply with an answer lists numbers that it was not given, else None."""
-    given = " ".join(
-        [*(one.content for one in task.messages), *(json.dumps([one.result, one.error]) for one in outcomes)]
-    )
+def _guessed(toolbox: Toolbox, task: Task, words: str, outcomes: Iterable[Outcome]) -> str | None:
+    """Return a complaint if a reply with an answer lists values that it was not given, else None."""
+    results = [json.dumps([one.result, one.error], ensure_ascii=False) for one in outcomes]
+    given = " ".join([*(one.content for one in task.messages), *results])
     made_up = unfounded(words, given) if task.payload["answers"] else []
-    if len(made_up) <= _MOST_UNFOUNDED:
-        return None
-    return f"The last reply says {len(made_up)} numbers that are in no result: {', '.join(made_up[:3])}, ..."
+    if len(made_up) > _MOST_UNFOUNDED:
+        listed = ", ".join(made_up[:3])
+        return f"The last reply says {len(made_up)} numbers that are in no result: {listed}, ..."
+    for answer in cast("Sequence[Json]", task.payload["answers"]):
+        others = [one for one in _alternatives(toolbox, task, answer) if says(words, one)]
+        if len(strange := [one for one in others if not says(given, one)]) > 1:
+            return f"The last reply lists what the answer could be: {', '.join(strange[:3])}, ..."
+    return None
+
+
+def _alternatives(toolbox: Toolbox, task: Task, answer: Json) -> list[str]:
+    """Return the other values of a field of the state that has a text from a small set, such as a status."""
+    state = toolbox.begun(Program.model_validate(task.spec)).state
+    sets = [one for one in leaves(state).values() if answer in one and len(one) <= _MOST_ALTERNATIVES]
+    texts = [one for values in sets for one in values if isinstance(one, str) and one != answer]
+    return [*dict.fromkeys(texts)] if isinstance(answer, str) else []
 
 
 UNKNOWN = "I cannot tell you that. Please ask for what you need."

@@ -60,44 +60,69 @@ def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: ran
         graph: the recipes of the tools.
         rng: draws the programs.
     """
-    programs = [explorer.setup() for _ in range(_PLAYED_TWICE)]
-    programs += _each(explorer, graph, rng)
-    start, began = explorer.world.play(()).state, datetime.now(UTC)
-    first = [explorer.world.play(program) for program in programs]
-    held = [*_texts(start)]
-    days = [one for one in _days(began, datetime.now(UTC)) if not any(one in text for text in held)]
-    time.sleep(1.1)
-    state: dict[str, None] = {}
-    results: dict[str, None] = {}
-    hidden: set[str] = set()
-    in_folders: set[str] = set()
-    steady_files: set[str] = set()
-    steady: set[str] = set()
-    begin = _hidden_files(start)
-    for program, one in zip(programs, first, strict=True):
-        other = again.play(program)
-        advance(items=1)
-        given = [*_texts([dict(call.args) for call in program])]
-        today = [one for one in days if not any(one in text for text in given)]
-        left, right = _hidden_files(one.state), _hidden_files(other.state)
-        hidden |= {*left, *right}
-        if isinstance(one.state, Mapping):
-            in_folders |= {key for key in one.state if "/" in key}
-        steady_files |= {
-            name for name in left if left[name] != begin.get(name) and left[name] == right.get(name)
-        }
-        later = _later(other.state, today)
-        if later != one.state:
-            state |= dict.fromkeys(differing(one.state, later))
-        for call, here, there in zip(program, one.outcomes, other.outcomes, strict=True):
-            told, again_told = parsed_result(here.result), parsed_result(there.result)
-            kinds = differing(told, _later(again_told, today))
-            results |= dict.fromkeys(f"{call.tool}.{kind}" for kind in kinds)
-            if set(leaves(told)) - set(kinds):
-                steady.add(call.tool)
-    named = dict.fromkeys(_by_folder(kind, hidden, steady_files) for kind in _without_inner(state))
-    named = dict.fromkeys(_of_any_file(kind, in_folders) for kind in named)
-    return Nondeterminism(tuple(named), tuple(results), frozenset(steady))
+    found = _Comparison(explorer.world, again)
+    found.add([*(explorer.setup() for _ in range(_PLAYED_TWICE)), *_each(explorer, graph, rng)])
+    found.add([*_read_after(explorer, graph, found.unlike[:_EACH_TWICE], rng)])
+    return found.found()
+
+
+class _Comparison:
+    """Compares executions of programs in two copies of the tools.
+
+    Args:
+        world: the first copy.
+        again: the second one.
+    """
+
+    def __init__(self, world: World, again: World) -> None:
+        self._world, self._again = world, again
+        self._start = world.play(()).state
+        self._held = [*_texts(self._start)]
+        self._state: dict[str, None] = {}
+        self._results: dict[str, None] = {}
+        self._hidden: set[str] = set()
+        self._in_folders: set[str] = set()
+        self._steady_files: set[str] = set()
+        self._steady: set[str] = set()
+        self.unlike: list[tuple[Call, ...]] = []
+        """The programs that led to states that differ."""
+
+    def add(self, programs: Sequence[tuple[Call, ...]]) -> None:
+        """Execute programs in both copies, a second apart, and note what differs."""
+        began = datetime.now(UTC)
+        first = [self._world.play(program) for program in programs]
+        days = [one for one in _days(began, datetime.now(UTC)) if not any(one in text for text in self._held)]
+        if programs:
+            time.sleep(1.1)
+        begin = _hidden_files(self._start)
+        for program, one in zip(programs, first, strict=True):
+            other = self._again.play(program)
+            advance(items=1)
+            given = [*_texts([dict(call.args) for call in program])]
+            today = [one for one in days if not any(one in text for text in given)]
+            left, right = _hidden_files(one.state), _hidden_files(other.state)
+            self._hidden |= {*left, *right}
+            if isinstance(one.state, Mapping):
+                self._in_folders |= {key for key in one.state if "/" in key}
+            self._steady_files |= {
+                name for name in left if left[name] != begin.get(name) and left[name] == right.get(name)
+            }
+            later = _later(other.state, today)
+            if later != one.state:
+                self._state |= dict.fromkeys(differing(one.state, later))
+                self.unlike.append(program)
+            for call, here, there in zip(program, one.outcomes, other.outcomes, strict=True):
+                told, again_told = parsed_result(here.result), parsed_result(there.result)
+                kinds = differing(told, _later(again_told, today))
+                self._results |= dict.fromkeys(f"{call.tool}.{kind}" for kind in kinds)
+                if set(leaves(told)) - set(kinds):
+                    self._steady.add(call.tool)
+
+    def found(self) -> Nondeterminism:
+        """Return the values that differed."""
+        kinds = (_by_folder(kind, self._hidden, self._steady_files) for kind in _without_inner(self._state))
+        named = dict.fromkeys(_of_any_file(kind, self._in_folders) for kind in kinds)
+        return Nondeterminism(tuple(named), tuple(self._results), frozenset(self._steady))
 
 
 def _days(*moments: datetime) -> list[str]:
@@ -168,6 +193,18 @@ def _each(explorer: Explorer, graph: Graph, rng: random.Random) -> Iterator[tupl
                 found += 1
             if found >= (1 if explorer.is_late() else _EACH_TWICE):
                 break
+
+
+def _read_after(
+    explorer: Explorer, graph: Graph, programs: Iterable[tuple[Call, ...]], rng: random.Random
+) -> Iterator[tuple[Call, ...]]:
+    """Yield programs followed by a call of each tool that reads: it may show what differs in the state."""
+    readers = [one for one in graph.recipes.values() if not one.writes]
+    for program, reader in itertools.product(programs, readers):
+        if explorer.is_late():
+            return
+        if (call := explorer.attempt(reader, program, rng)) is not None:
+            yield (*program, call)
 
 
 def _without_inner(kinds: Iterable[str]) -> Iterator[str]:

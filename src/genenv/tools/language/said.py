@@ -33,8 +33,13 @@ _NUMBER = re.compile(rf"(?<![\w.-]){_DIGITS}(?:[eE][+-]?\d+)?(?=(?:{_UNITS}|[BdC
 _EMPHASIS = re.compile(r"(?<![^\W_])_{1,3}(?=\S)|(?<=\S)_{1,3}(?![^\W_])")
 """Marks of Markdown around a word that would be taken for a part of it."""
 _MINUS = str.maketrans("−", "-")
-_AMOUNT = re.compile(r"-?(?:0|[1-9]\d*)\.\d\d")
-"""A text that is a number with two decimals, as amounts often are, and versions seldom."""
+_AMOUNT = re.compile(r"-?(?:0|[1-9]\d*)\.\d\d?")
+"""A text that is a number with up to two decimals, as amounts often are, and versions seldom."""
+_DAY = re.compile(r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)")
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
 _CLOCK = re.compile(r"(?<![\d:])(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?(?![\d:])")
 _QUANTITY = re.compile(rf"(?P<before>[$€£¥]?) ?(?P<number>{_DIGITS}) ?(?P<unit>{_UNITS})?")
 """A text that is a number with a unit, or with the sign of a currency."""
@@ -51,9 +56,11 @@ _SHORT_DIGITS = 2
 def says(words: str, answer: Json) -> bool:
     """Whether words state a value: a number as a number, text as whole words, ignoring case and spaces.
 
+    A day (`2025-03-17`) may be stated with the name of its month: `17 March 2025`, `Mar 17, 2025`.
+
     A text that is a number with a unit (`82 °C`, `$1,250.00`) may be stated otherwise too: the number, with
     the unit before it or elsewhere, or behind it no word, or a name that begins as the unit does (`82 degrees
-    Celsius`). A text with two decimals counts as a number: `$8` says `8.00`.
+    Celsius`). A text with one or two decimals counts as a number: `$8` says `8.00`.
     """
     plain = _EMPHASIS.sub("", words).translate(_MINUS)
     if isinstance(answer, int | float) and not isinstance(answer, bool):
@@ -62,9 +69,12 @@ def says(words: str, answer: Json) -> bool:
     whole = re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
     if text and any(whole.search(caseless(one)) for one in (words, plain)):
         return True
+    if day := _DAY.fullmatch(text):
+        return _says_day(plain, day)
     if _AMOUNT.fullmatch(text):
         said = (found[0] for found in _numbers(plain))
-        return any(_is_number(one, float(text)) for one in said if len(one.partition(".")[2]) != 1)
+        short = len(text.partition(".")[2]) == 1
+        return any(_is_number(one, float(text)) for one in said if short or len(one.partition(".")[2]) != 1)
     quantity = _QUANTITY.fullmatch(str(answer).strip())
     return quantity is not None and _says_quantity(plain, quantity)
 
@@ -90,6 +100,17 @@ def _numbers(words: str) -> Iterator[re.Match[str]]:
     for found in _NUMBER.finditer(words):
         if not any(time.start() <= found.start() < time.end() for time in times):
             yield found
+
+
+def _says_day(words: str, day: re.Match[str]) -> bool:
+    """Whether words state a day with the name of its month, and its year."""
+    number = int(day["month"])
+    if not 1 <= number <= len(_MONTHS):
+        return False
+    name = _MONTHS[number - 1]
+    month, one = rf"{name[:3]}(?:t|{name[3:]})?\.?", rf"0?{int(day['day'])}(?:st|nd|rd|th)?"
+    ways = rf"{one}(?: of)? {month},? {day['year']}|{month} {one},? {day['year']}"
+    return re.search(rf"(?<!\w)(?:{ways})(?!\w)", " ".join(words.split()), re.IGNORECASE) is not None
 
 
 def _says_quantity(words: str, quantity: re.Match[str]) -> bool:

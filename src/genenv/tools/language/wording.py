@@ -55,6 +55,9 @@ _OPTIONAL = re.compile(
 """What a documentation says of arguments that a call may not have: ", optionally filtered by status", or
 ", or of one day".
 """
+_LISTED = re.compile(r":\s+[\"'`“‘].*")
+"""A list of values in a documentation: `: "north" or "south"`."""
+_QUESTION_WORDS = frozenset({"whether", "if", "how", "what", "which", "who", "whose", "when", "where", "why"})
 _IDENTIFIER = re.compile(r"[\W\d_]|[a-z][A-Z]")
 """Characters in a tool's name that a plain word does not have."""
 _SHORT = 5
@@ -135,7 +138,7 @@ def value_text(value: Json) -> str:
 def first_sentence(tool: Tool) -> str:
     """Return the first sentence of a documentation, up to an example, an option, or words to the agent."""
     told = _END.split(tool.description.strip(), maxsplit=1)[0]
-    return _TO_AGENT.sub("", _OPTIONAL.sub("", told)).strip().rstrip(".,;: ")
+    return _TO_AGENT.sub("", _LISTED.sub("", _OPTIONAL.sub("", told))).strip().rstrip(".,;: ")
 
 
 def blanks_of(wording: str) -> list[str]:
@@ -218,7 +221,9 @@ def _from_documentation(tool: Tool, *, writes: bool) -> str | None:
     if verb is not None:
         return f"{verb}{comma} {rest}".strip()
     said = told if first[1:2].isupper() else told[:1].lower() + told[1:]
-    return f"do the following: {said}" if writes else f"tell me {said}"
+    if writes:
+        return f"do the following: {said}"
+    return f"{'find out' if first.lower() in _QUESTION_WORDS else 'look up'} {said}"
 
 
 def _from_name(tool: Tool, *, writes: bool) -> str:
@@ -226,7 +231,7 @@ def _from_name(tool: Tool, *, writes: bool) -> str:
     name = label(tool.name)
     first = name.split()[0]
     is_verb = first in SURE_VERBS or (len(first) > _SHORT and first.endswith(("ify", "ize")))
-    return name if writes or is_verb else f"tell me the {name}"
+    return name if writes or is_verb else f"look up the {name}"
 
 
 def _imperative(word: str, rest: str, name: str, *, writes: bool) -> str | None:
