@@ -266,7 +266,8 @@ def test_a_reply_that_lists_what_the_answer_could_be_does_not_pass(
         for task in tasks.values()
         for values in fields
         if task.payload["answers"] and task.payload["answers"][0] in values
-        if not any(one in task.messages[-1].content for one in values)
+        if not any(one in f"{task.messages[-1].content}{task.spec['calls'][:-1]}" for one in values)
+        if "list_orders" not in str(task.spec["calls"])
     )
     answer = task.payload["answers"][0]
     assert env.check(task, (*task.oracle[:-1], f"It is {answer}.")).success

@@ -342,17 +342,19 @@ def _guessed(toolbox: Toolbox, task: Task, words: str, outcomes: Iterable[Outcom
         return f"The last reply says {len(made_up)} numbers that are in no result: {listed}, ..."
     for answer in cast("Sequence[Json]", task.payload["answers"]):
         others = [one for one in _alternatives(toolbox, task, answer) if says(words, one)]
-        if len(strange := [one for one in others if not says(given, one)]) > 1:
+        asked = " ".join([*(one.content for one in task.messages if one.role == "user"), *results])
+        if len(strange := [one for one in others if not says(asked, one)]) > 1:
             return f"The last reply lists what the answer could be: {', '.join(strange[:3])}, ..."
     return None
 
 
 def _alternatives(toolbox: Toolbox, task: Task, answer: Json) -> list[str]:
     """Return the other values of a field of the state that has a text from a small set, such as a status."""
-    state = toolbox.begun(Program.model_validate(task.spec)).state
-    sets = [one for one in leaves(state).values() if answer in one and len(one) <= _MOST_ALTERNATIVES]
-    texts = [one for values in sets for one in values if isinstance(one, str) and one != answer]
-    return [*dict.fromkeys(texts)] if isinstance(answer, str) else []
+    begun = leaves(toolbox.begun(Program.model_validate(task.spec)).state)
+    first = leaves(toolbox.world.play(toolbox.beginning).state)
+    sets = [{*map(str, first.get(kind, ())), *map(str, values)} for kind, values in begun.items()]
+    near = [one for one in sets if answer in one and len(one) <= _MOST_ALTERNATIVES]
+    return sorted({text for texts in near for text in texts} - {answer}) if isinstance(answer, str) else []
 
 
 UNKNOWN = "I cannot tell you that. Please ask for what you need."
