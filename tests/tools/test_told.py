@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -248,6 +249,42 @@ def test_the_day_of_a_rollout_does_not_count_in_any_file_though_it_is_the_same_i
         assert comparable(state, volatile) == {"notes/new": {"day": "Monday"}}
     others: Json = {"notes": {"at": 1}, "other/new": {"at": 1}}
     assert comparable(others, volatile) == others
+
+
+class Orders:
+    """One of many tools that write notes the time, and one that reads shows it."""
+
+    def __init__(self) -> None:
+        nothing: JsonObject = {"type": "object", "properties": {}}
+        self._flags = [f"set_flag_{one}" for one in "abcdefghij"]
+        self.tools = {
+            one: Tool(name=one, parameters=nothing) for one in ["place", "list_orders", *self._flags]
+        }
+
+    def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
+        del watch
+        orders: list[Json] = [{"id": 1, "at": 5.0}]
+        flags, outcomes = dict[str, Json](), list[Outcome]()
+        for call in calls:
+            if call.tool == "place":
+                orders.append({"id": len(orders) + 1, "at": time.monotonic()})
+            elif call.tool != "list_orders":
+                flags[call.tool] = len(outcomes)
+            listed = list(orders) if call.tool == "list_orders" else "done"
+            outcomes.append(Outcome(result=listed, changed=call.tool != "list_orders"))
+        return Played(outcomes=tuple(outcomes), state={"orders": orders, "flags": flags})
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.long
+def test_a_time_that_is_noted_by_one_tool_does_not_count_where_another_shows_it() -> None:
+    for seed in range(3):
+        explorer = Explorer(Orders(), random.Random(seed))
+        found = find_nondeterminism(explorer, Orders(), explorer.explore(), random.Random(seed))
+        assert found.state == ("orders.*.at",)
+        assert found.results == ("list_orders.*.at",)
 
 
 class Bank:
