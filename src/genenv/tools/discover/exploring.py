@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from genenv.progress import advance
-from genenv.tools.discover.answers import result_kind, result_values, shown_by
+from genenv.tools.discover.answers import has_list, result_kind, result_values, shown_by
 from genenv.tools.discover.probing import IDLE, Patience, Probe
 from genenv.tools.discover.recipes import (
     FRESH,
@@ -140,13 +140,13 @@ class Explorer:
                         break
             if number == 1:
                 self._see_again([one for one in setups if one], patience)
-                self._read_again([one for one in setups if one])
             for name in self._weak:
                 patience[name].calls //= _WEAK
             if not left or (number and len(setups) == 1 and len(self._recipes) == known):
                 break
         if self.prefers_records:
             self._prefer_records()
+        self._read_again()
         advance(note="what they find for each other")
         links = tuple(self._links(start))
         if other is not None and self.is_late():  # of those that were not tried again
@@ -274,20 +274,22 @@ class Explorer:
                 seen.add(repr(before))
                 yield before
 
-    def _read_again(self, setups: Iterable[Sequence[Call]]) -> None:
-        """Look what tools that read show after some calls, if there was nothing to show before."""
+    def _read_again(self) -> None:
+        """Look what tools that read show, with optional arguments or after calls: a list of one item."""
+        setups = [(), *(self.setup() for _ in range(_SETUPS))]
         for name, recipe in self._ordered().items():
-            if recipe.writes or recipe.shows:
-                continue
-            calls = [
-                (*before, call)
-                for before in (() if self.is_late() else setups)
-                if (call := self.attempt(recipe, before, self._rng))
-            ]
-            if not calls:
-                continue
-            shows, told = shown_by(map(self._last, calls))
-            self._recipes[name] = replace(recipe, shows=shows, told=told)
+            found: list[Outcome] = []
+            for before in () if recipe.writes else setups:
+                if not self.is_late() and (call := self.attempt(recipe, before, self._rng)):
+                    found.append(self._last([*before, call]))
+                if found and recipe.shows and not has_list(found[0].result):
+                    break
+            shows, told = shown_by(found)
+            self._recipes[name] = replace(
+                recipe,
+                shows=tuple(dict.fromkeys([*recipe.shows, *shows])),
+                told=tuple(dict.fromkeys([*recipe.told, *told])),
+            )
 
     def setup(self, longest: int = _LONGEST_SETUP) -> tuple[Call, ...]:
         """Return random writing calls that succeed one after the other."""
@@ -476,14 +478,18 @@ class Explorer:
         has found instead of made.
         """
         reader, user = self._recipes[link.reader], self._recipes[link.user]
-        tool = self.world.tools[link.user]
-        for _ in range(_TRIES):
+        tool, tried = self.world.tools[link.user], 0
+        for _ in range(_MORE_TRIES):
             first = self.attempt(reader, before, rng, link.first)
             if first is None:
                 return None
             result = parsed_result(self._last([*before, first]).result)
             path, value = single_paths(result).get(link.kind, ((), None))
-            if value is None or value in first.args.values() or is_inside_record(result, path):
+            if value is None:  # a list of several items
+                continue
+            if (tried := tried + 1) > _TRIES:
+                return None
+            if value in first.args.values() or is_inside_record(result, path):
                 continue
             if reader.writes and any(value in one for one in self._in_state(before).values.values()):
                 continue
