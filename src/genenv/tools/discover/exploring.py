@@ -29,6 +29,7 @@ from genenv.tools.discover.recipes import (
     succeeded,
 )
 from genenv.tools.discover.state_values import (
+    ANY,
     NAMES,
     Records,
     about,
@@ -146,9 +147,10 @@ class Explorer:
                 break
         if self.prefers_records:
             self._prefer_records()
-        self._read_again()
+        setups = [(), *(self.setup() for _ in range(_SETUPS))]
+        self._read_again(setups)
         advance(note="what they find for each other")
-        links = tuple(self._links(start))
+        links = tuple(self._links(start, setups[:_TRIES]))
         if other is not None and self.is_late():  # of those that were not tried again
             found = {(one.reader, one.user, one.parameter) for one in links}
             links += tuple(
@@ -274,9 +276,8 @@ class Explorer:
                 seen.add(repr(before))
                 yield before
 
-    def _read_again(self) -> None:
+    def _read_again(self, setups: Sequence[Sequence[Call]]) -> None:
         """Look what tools that read show, with optional arguments or after calls: a list of one item."""
-        setups = [(), *(self.setup() for _ in range(_SETUPS))]
         for name, recipe in self._ordered().items():
             found: list[Outcome] = []
             for before in () if recipe.writes else setups:
@@ -447,10 +448,11 @@ class Explorer:
 
     # links
 
-    def _links(self, known: Graph | None) -> Iterator[Link]:
+    def _links(self, known: Graph | None, setups: Sequence[Sequence[Call]] = ((),)) -> Iterator[Link]:
         """Yield the links between tools; each link was executed successfully.
 
-        The first tool reads and is given something, or it writes and its result names what it has made.
+        The first tool reads and is given something, or it writes and its result names what it has made. A
+        list that has never one item in the first state may have one after some calls.
         """
         old: Collection[str] = known.recipes if known is not None else ()
         if known is not None:
@@ -466,7 +468,8 @@ class Explorer:
                     continue  # a fresh value does not come from a result
                 for kind in _fitting(parameter, way, reader, user):
                     link = Link(reader=reader.tool, user=user.tool, parameter=parameter, kind=kind)
-                    if self.linked(link, (), self._rng):
+                    begins = setups if ANY in kind else setups[:1]
+                    if any(self.linked(link, before, self._rng) for before in begins):
                         yield link
 
     def linked(
