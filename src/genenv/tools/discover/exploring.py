@@ -280,7 +280,7 @@ class Explorer:
         """Look what tools that read show, with optional arguments or after calls: a list of one item."""
         for name, recipe in self._ordered().items():
             found: list[Outcome] = []
-            for before in () if recipe.writes else setups:
+            for before in () if recipe.writes else [*setups, *setups]:
                 if not self.is_late() and (call := self.attempt(recipe, before, self._rng)):
                     found.append(self._last([*before, call]))
                 if found and recipe.shows and not has_list(found[0].result):

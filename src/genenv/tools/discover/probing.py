@@ -381,16 +381,16 @@ class Probe:
                 return False
         return is_bound
 
-    def _rank(self, tried: _Tried) -> tuple[int, float, int]:
+    def _rank(self, tried: _Tried) -> tuple[int, bool, float, int]:
         """Return what combinations are compared by: evidence, how natural the sources are, wrong values.
 
         That wrong values of a source are avoided later counts only for a source that a name suggests.
         """
         named = all(way in self._ways(slot) for slot, way in tried.ways.items())
-        rate = round(_HALF * (tried.rate if named else len(tried.good) / _MORE_TRIES))
-        rate -= any(self._fits_less(one, tried) for one in self._needed if one in self._tool.properties)
+        less = any(self._fits_less(one, tried) for one in self._needed if one in self._tool.properties)
+        rate = round(_HALF * (tried.rate if named else len(tried.good) / _MORE_TRIES)) - less
         suits = sum(self._suits(slot, way, writes=tried.writes) for slot, way in tried.ways.items())
-        return rate * (1 + (tried.tells and not tried.writes)), suits, len(tried.good)
+        return rate * (1 + (tried.tells and not tried.writes)), not less, suits, len(tried.good)
 
     def _fits_less(self, slot: str, tried: _Tried) -> bool:
         """Whether calls succeed with ids that a foreign key lacks, or with no others of a table."""
