@@ -74,6 +74,12 @@ def test_a_field_of_an_item_is_of_what_the_list_holds_and_an_email_is_no_key() -
     assert wanted("email_id", "emails_get", kinds)[0] == "emails.#"
 
 
+def test_the_ids_of_a_table_come_before_foreign_keys_to_it_and_those_of_what_its_records_hold() -> None:
+    foreign = [f"{table}.*.car_id" for table in ("hires", "repairs", "washes")]
+    found = wanted("car_id", "set_rate", [*foreign, "cars.*.id", "cars.*.seats.*.id"])
+    assert found == ["cars.*.id", *foreign[:2]]
+
+
 def test_single_values_are_those_that_a_result_holds_in_one_place_only() -> None:
     assert single_paths({"id": 3, "lines": [{"n": 1}, {"n": 2}], "one": [{"sku": "x"}]}) == {
         "id": (("id",), 3),

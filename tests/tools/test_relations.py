@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import pytest
 from pydantic import TypeAdapter
@@ -266,3 +266,40 @@ def test_two_arguments_from_one_table_differ() -> None:
         args = draw_arguments(tool, recipe, Held({"tasks.#": ["T-1", "T-2"]}), random.Random(seed))
         assert args is not None
         assert args["task"] != args["parent"]
+
+
+class Garage:
+    """Cars, of which three are out for hire: some tools take any car, and one takes only those."""
+
+    def __init__(self) -> None:
+        self.hires = [{"id": 70 + car, "car_id": car} for car in (1, 2, 5)]
+        self.guards = [{"name": "Ada", "places": [101, 102]}, {"name": "Ben", "places": [105]}]
+        self.cars = [{"id": car, "place": 100 + car, "rate": 40, "wash": ""} for car in range(1, 9)]
+
+    def set_rate(self, car_id: int, rate: int) -> dict[str, object]:
+        """Set the rate of a car."""
+        car = next(one for one in self.cars if one["id"] == car_id)
+        car["rate"] = rate
+        return car
+
+    def bring_back(self, car_id: int) -> dict[str, object]:
+        """Bring a car back."""
+        hire = next(one for one in self.hires if one["car_id"] == car_id)
+        self.hires.remove(hire)
+        return hire
+
+    def order_wash(self, place: int, wash: Literal["", "foam", "wax", "steam"]) -> dict[str, object]:
+        """Order a wash for the car at a place."""
+        car = next(one for one in self.cars if one["place"] == place)
+        if car["wash"] == wash:
+            raise ValueError("that is ordered already")
+        car["wash"] = wash
+        return car
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ids_come_from_the_table_unless_calls_need_those_of_a_foreign_key(seed: int) -> None:
+    recipes = Explorer(InProcessWorld(f"{__name__}:Garage"), random.Random(seed)).explore().recipes
+    assert recipes["set_rate"].ways["car_id"] == "cars.*.id"
+    assert recipes["bring_back"].ways["car_id"] == "hires.*.car_id"
+    assert recipes["order_wash"].ways["place"] == "cars.*.place"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from genenv.tools.bundle import comparable
-from genenv.tools.discover.answers import result_values
+from genenv.tools.discover.answers import result_values, shown_by
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.nondeterminism import find_nondeterminism
 from genenv.tools.discover.recipes import (
@@ -29,6 +29,7 @@ from genenv.tools.discover.recipes import (
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool
 from genenv.tools.worlds.folder import Original, WorkingFolder, staged_lines
+from genenv.tools.worlds.in_process import InProcessWorld
 from genenv.types import Json, JsonObject
 
 GIT = shutil.which("git")
@@ -332,3 +333,48 @@ def test_a_day_may_be_that_of_a_time_and_is_no_other_text() -> None:
     properties: JsonObject = {"day": {"type": "string", "format": "date"}}
     tool = Tool(name="slots", parameters={"type": "object", "properties": properties})
     assert taken(tool, "day", ["2026-05-04T09:00:00", "2026-05-04", "4"]) == ["2026-05-04", "2026-05-04", "4"]
+
+
+class Ferry:
+    """Lists in an envelope, of which some have one item, and one that finds nothing for most guests."""
+
+    def __init__(self) -> None:
+        self.cabins = {
+            f"CB-{number}": {"deck": deck, "price": 70 + 10 * number, "guest_id": f"G-{number % 2}"}
+            for number, deck in enumerate((5, 5, 7, 8))
+        }
+        self.guests = {
+            f"G-{number}": {"name": name} for number, name in enumerate(("Lea", "Tom", "Ida", "Bo"))
+        }
+
+    def search_cabins(self, deck: int | None = None) -> dict[str, object]:
+        """Search cabins."""
+        found = [{"cabin_id": key, **one} for key, one in self.cabins.items() if deck in (None, one["deck"])]
+        return {"items": found, "total": len(found)}
+
+    def list_bookings(self, guest_id: str) -> dict[str, object]:
+        """List the bookings of a guest."""
+        found = [{"cabin_id": key} for key, one in self.cabins.items() if one["guest_id"] == guest_id]
+        return {"items": found, "total": len(found), "page": 1}
+
+    def set_price(self, cabin_id: str, price: int) -> dict[str, object]:
+        """Set the price of a cabin."""
+        self.cabins[cabin_id]["price"] = price
+        return {"cabin_id": cabin_id, **self.cabins[cabin_id]}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_list_in_an_envelope_finds_is_seen_where_it_has_one_item(seed: int) -> None:
+    graph = Explorer(InProcessWorld(f"{__name__}:Ferry"), random.Random(seed)).explore()
+    assert {"total", "items.*.cabin_id", "items.*.price"} <= {*graph.recipes["search_cabins"].told}
+    assert ("search_cabins", "set_price", "items.*.cabin_id") in [
+        (link.reader, link.user, link.kind) for link in graph.links
+    ]
+    assert dict(graph.recipes["list_bookings"].ways) == {"guest_id": "cabins.*.guest_id"}
+
+
+def test_what_only_some_answers_show_differs_between_them() -> None:
+    answers: list[Json] = [{"items": [{"id": 1}, {"id": 2}], "page": 1}, {"items": [{"id": 2}], "page": 1}]
+    shows, told = shown_by(Outcome(result=one) for one in answers)
+    assert set(shows) == {"page", "items.*.id"}
+    assert told == ("items.*.id",)

@@ -544,6 +544,8 @@ def test_what_lookups_change_is_named_and_they_only_read_once_it_does_not_count(
         ({"total": 4, "page": 8, "rooms": []}, {"page": 8, "max_price": 3}, False),
         ({"count": 0, "items": [], "has_more": False}, {"keyword": "x"}, False),
         ({"total": 1, "page": 8, "rooms": ["101"]}, {"page": 8}, True),
+        ({"total": 0, "page": 1, "items": []}, {"carrier_id": "C-1"}, False),
+        ({"total": 0, "items": []}, {}, False),
         ({"order_id": "O-1", "total": 30, "notes": []}, {"order_id": "O-1"}, True),
         ({"title": "lunch", "attendees": []}, {"day": "2026-03-01"}, True),
         ({"balance": 120.5, "holds": []}, {"account": "A"}, True),

@@ -24,12 +24,14 @@ def is_one_refusal(outcomes: Iterable[Outcome], forms: Collection[str]) -> bool:
 
 
 def shown_by(outcomes: Iterable[Outcome]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the kinds of single values in results, and those of them that differ between results."""
-    shown: dict[str, set[str]] = {}
-    for outcome in outcomes:
-        for kind, (_, value) in single_paths(parsed_result(outcome.result)).items():
-            shown.setdefault(kind, set()).add(repr(value))
-    return tuple(shown), tuple(kind for kind, values in shown.items() if kind and len(values) > 1)
+    """Return the kinds of single values in results, and those of them that differ between results.
+
+    What only some results show differs, too: of a list with one item, the fields of that item.
+    """
+    results = [single_paths(parsed_result(outcome.result)) for outcome in outcomes]
+    shown = dict.fromkeys(kind for one in results for kind in one)
+    values = {kind: {repr(one[kind][1]) if kind in one else None for one in results} for kind in shown}
+    return tuple(shown), tuple(kind for kind in shown if kind and len(values[kind]) > 1)
 
 
 _REPEATED = re.compile(r"((['\"]?)<[^<>]*>\2)(?:, ?\1)+")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from genenv.progress import advance
-from genenv.tools.discover.answers import result_kind, result_values, shown_by
+from genenv.tools.discover.answers import has_list, result_kind, result_values, shown_by
 from genenv.tools.discover.probing import IDLE, Patience, Probe
 from genenv.tools.discover.recipes import (
     FRESH,
@@ -29,6 +29,7 @@ from genenv.tools.discover.recipes import (
     succeeded,
 )
 from genenv.tools.discover.state_values import (
+    ANY,
     NAMES,
     Records,
     about,
@@ -140,15 +141,16 @@ class Explorer:
                         break
             if number == 1:
                 self._see_again([one for one in setups if one], patience)
-                self._read_again([one for one in setups if one])
             for name in self._weak:
                 patience[name].calls //= _WEAK
             if not left or (number and len(setups) == 1 and len(self._recipes) == known):
                 break
         if self.prefers_records:
             self._prefer_records()
+        setups = [(), *(self.setup() for _ in range(_SETUPS))]
+        self._read_again(setups)
         advance(note="what they find for each other")
-        links = tuple(self._links(start))
+        links = tuple(self._links(start, setups[:_TRIES]))
         if other is not None and self.is_late():  # of those that were not tried again
             found = {(one.reader, one.user, one.parameter) for one in links}
             links += tuple(
@@ -274,20 +276,21 @@ class Explorer:
                 seen.add(repr(before))
                 yield before
 
-    def _read_again(self, setups: Iterable[Sequence[Call]]) -> None:
-        """Look what tools that read show after some calls, if there was nothing to show before."""
+    def _read_again(self, setups: Sequence[Sequence[Call]]) -> None:
+        """Look what tools that read show, with optional arguments or after calls: a list of one item."""
         for name, recipe in self._ordered().items():
-            if recipe.writes or recipe.shows:
-                continue
-            calls = [
-                (*before, call)
-                for before in (() if self.is_late() else setups)
-                if (call := self.attempt(recipe, before, self._rng))
-            ]
-            if not calls:
-                continue
-            shows, told = shown_by(map(self._last, calls))
-            self._recipes[name] = replace(recipe, shows=shows, told=told)
+            found: list[Outcome] = []
+            for before in () if recipe.writes else [*setups, *setups]:
+                if not self.is_late() and (call := self.attempt(recipe, before, self._rng)):
+                    found.append(self._last([*before, call]))
+                if found and recipe.shows and not has_list(found[0].result):
+                    break
+            shows, told = shown_by(found)
+            self._recipes[name] = replace(
+                recipe,
+                shows=tuple(dict.fromkeys([*recipe.shows, *shows])),
+                told=tuple(dict.fromkeys([*recipe.told, *told])),
+            )
 
     def setup(self, longest: int = _LONGEST_SETUP) -> tuple[Call, ...]:
         """Return random writing calls that succeed one after the other."""
@@ -445,10 +448,11 @@ class Explorer:
 
     # links
 
-    def _links(self, known: Graph | None) -> Iterator[Link]:
+    def _links(self, known: Graph | None, setups: Sequence[Sequence[Call]] = ((),)) -> Iterator[Link]:
         """Yield the links between tools; each link was executed successfully.
 
-        The first tool reads and is given something, or it writes and its result names what it has made.
+        The first tool reads and is given something, or it writes and its result names what it has made. A
+        list that has never one item in the first state may have one after some calls.
         """
         old: Collection[str] = known.recipes if known is not None else ()
         if known is not None:
@@ -464,7 +468,8 @@ class Explorer:
                     continue  # a fresh value does not come from a result
                 for kind in _fitting(parameter, way, reader, user):
                     link = Link(reader=reader.tool, user=user.tool, parameter=parameter, kind=kind)
-                    if self.linked(link, (), self._rng):
+                    begins = setups if ANY in kind else setups[:1]
+                    if any(self.linked(link, before, self._rng) for before in begins):
                         yield link
 
     def linked(
@@ -476,14 +481,18 @@ class Explorer:
         has found instead of made.
         """
         reader, user = self._recipes[link.reader], self._recipes[link.user]
-        tool = self.world.tools[link.user]
-        for _ in range(_TRIES):
+        tool, tried = self.world.tools[link.user], 0
+        for _ in range(_MORE_TRIES):
             first = self.attempt(reader, before, rng, link.first)
             if first is None:
                 return None
             result = parsed_result(self._last([*before, first]).result)
             path, value = single_paths(result).get(link.kind, ((), None))
-            if value is None or value in first.args.values() or is_inside_record(result, path):
+            if value is None:  # a list of several items
+                continue
+            if (tried := tried + 1) > _TRIES:
+                return None
+            if value in first.args.values() or is_inside_record(result, path):
                 continue
             if reader.writes and any(value in one for one in self._in_state(before).values.values()):
                 continue

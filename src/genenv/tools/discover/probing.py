@@ -92,10 +92,11 @@ class _Tried:
     rate: float
     """Share of tries that succeeded, without failed tries that used a value known to fail."""
     writes: bool
-    good: tuple[Outcome, ...]
-    tells: bool
+    good: tuple[tuple[Mapping[str, Json], Outcome], ...]
+    """The arguments and outcomes of the calls that succeeded."""
+    tells: bool = True
     """Whether answers tell arguments apart, other than by repeating them."""
-    constant: bool
+    constant: bool = False
     """Whether all answers are the same, or one refusal in prose that repeats the arguments."""
     together: bool
     """Whether calls succeed more often if their arguments come from one record."""
@@ -327,13 +328,13 @@ class Probe:
             way in self._named(slot) or (way == FRESH and told_values(*alone(self._tool, slot)))
             for slot, way in tried.ways.items()
         ):
-            self.said = f"whatever it is given, it answers {tried.good[0].text[:60]}"
+            self.said = f"whatever it is given, it answers {tried.good[0][1].text[:60]}"
             return None
         if free := [slot for slot, way in tried.ways.items() if way == FRESH and is_free(self._tool, slot)]:
             self.said = f"no schema says what {' and '.join(free)} holds"
             return None
         optional, changed = self._optional(tried)
-        shows, told = shown_by(tried.good)
+        shows, told = shown_by(outcome for _, outcome in tried.good)
         ways, writes = {**tried.ways, **optional}, tried.writes or changed
         return Recipe(
             tool=self._tool.name,
@@ -380,15 +381,25 @@ class Probe:
                 return False
         return is_bound
 
-    def _rank(self, tried: _Tried) -> tuple[int, float, int]:
+    def _rank(self, tried: _Tried) -> tuple[int, bool, float, int]:
         """Return what combinations are compared by: evidence, how natural the sources are, wrong values.
 
         That wrong values of a source are avoided later counts only for a source that a name suggests.
         """
         named = all(way in self._ways(slot) for slot, way in tried.ways.items())
-        rate = round(_HALF * (tried.rate if named else len(tried.good) / _MORE_TRIES))
+        less = any(self._fits_less(one, tried) for one in self._needed if one in self._tool.properties)
+        rate = round(_HALF * (tried.rate if named else len(tried.good) / _MORE_TRIES)) - less
         suits = sum(self._suits(slot, way, writes=tried.writes) for slot, way in tried.ways.items())
-        return rate * (1 + (tried.tells and not tried.writes)), suits, len(tried.good)
+        return rate * (1 + (tried.tells and not tried.writes)), not less, suits, len(tried.good)
+
+    def _fits_less(self, slot: str, tried: _Tried) -> bool:
+        """Whether calls succeed with ids that a foreign key lacks, or with no others of a table."""
+        alike = [one for one in self._found if one.writes == tried.writes]
+        good = {str(one) for of in alike for args, _ in of.good for one in items(args.get(slot))}
+        ways = {one.ways.get(slot) for one in alike}
+        held = {one: {*map(str, self._held.values[one])} for one in self._named(slot) if one in ways}
+        own = held.get(tried.ways.get(slot, FRESH), set())
+        return any(own and (good <= one < own or (own < one and not good <= own)) for one in held.values())
 
     def _find_fitting(self, slot: str) -> dict[str, Sequence[Json]]:
         """Return the kinds of values that a slot can take; none if its schema lists its values."""
@@ -461,7 +472,7 @@ class Probe:
             ways=ways,
             rate=max(sum(together) / max(1, tries - avoided), sum(bound) / max(1, len(bound))),
             writes=writes,
-            good=tuple(outcome for _, outcome in good),
+            good=tuple(good),
             tells=not self._needed or len(forms) > 1,
             constant=differ and not writes and (refused or len({outcome.text for _, outcome in good}) == 1),
             together=sum(together[::2]) * len(together[1::2]) > sum(together[1::2]) * len(together[::2]),
@@ -555,14 +566,11 @@ class Probe:
             if number % 2 and all(type(one.get(slot)) is int for one in (args, other)):
                 small = [{**args, slot: count} for count in (1, 2)]  # of 3 that there are, 40 is as 50
                 args, other = small if not any(map(self._tool.problem, small)) else (args, other)
-            one, two = self._play(args), self._play(other)
-            if is_refused(one.outcomes[-1], args) or is_refused(two.outcomes[-1], other):
+            both = self._play(args), self._play(other)
+            if is_refused(both[0].outcomes[-1], args) or is_refused(both[1].outcomes[-1], other):
                 continue
             compared = True
-            if tried.writes:
-                seen = [self.comparable(played.state) for played in (one, two)]
-            else:
-                seen = [played.outcomes[-1].result for played in (one, two)]
+            seen = [self.comparable(it.state) if tried.writes else it.outcomes[-1].result for it in both]
             if seen[0] != seen[1]:
                 return True
         return not compared
@@ -570,15 +578,7 @@ class Probe:
     def untraced(self, recipe: Recipe) -> tuple[str, ...]:
         """Return the arguments whose values leave no trace in a comparable state, but are not known to."""
         ways = {slot: way for slot, way in recipe.ways.items() if slot in self._needed}
-        tried = _Tried(
-            ways=ways,
-            rate=recipe.success,
-            writes=True,
-            good=(),
-            tells=True,
-            constant=False,
-            together=recipe.together,
-        )
+        tried = _Tried(ways=ways, rate=recipe.success, writes=True, good=(), together=recipe.together)
         return tuple(one for one in ways if one not in recipe.unseen and not self._matters(one, tried))
 
     def _other(self, slot: str, args: Mapping[str, Json], again: Mapping[str, Json]) -> dict[str, Json]:

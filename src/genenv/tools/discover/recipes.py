@@ -27,7 +27,6 @@ FRESH = "new"
 """The source of values that are drawn from the schema and the parameter's name."""
 _AGAIN = 1 / 8
 """Probability of drawing from all values, including values that always failed so far."""
-
 _OF_ONE_RECORD = 3 / 4
 """Probability that the fields of a record in an argument all come from one record of the state."""
 
@@ -138,8 +137,9 @@ _OF_ANSWERS = frozenset(
 )
 """Fields of an answer that says that a call failed."""
 _NOTHING: tuple[Json, ...] = (None, "", [], {})
-_PAGING = frozenset({"count", "cursor", "limit", "more", "next", "offset", "page", "size", "total"})
-"""Words of what a page says besides its items."""
+_PLACING = frozenset({"cursor", "limit", "more", "next", "offset", "page"})
+_PAGING = _PLACING | {"count", "size", "total"}
+"""Words of what a page says besides its items: where it is, and how many there are."""
 
 
 def _is_empty(result: Json, args: Mapping[str, Json]) -> bool:
@@ -147,7 +147,7 @@ def _is_empty(result: Json, args: Mapping[str, Json]) -> bool:
 
     So is a record of which nothing is left but empty values and no's, without what it repeats of the
     arguments: `{"deleted": false, "id": "x"}`. An empty page is empty, whatever number it has, and however
-    many others there are; but what is told of a record by its id says something.
+    many others there are; what is told of a record by its id says something, unless it counts 0 items.
     """
     if result is False or result in _NOTHING:
         return True
@@ -159,7 +159,9 @@ def _is_empty(result: Json, args: Mapping[str, Json]) -> bool:
         return True
     is_page = bool(args) and not any(map(refers, args))
     return any(isinstance(one, Mapping | list) for one in held) and all(
-        one in _NOTHING or (is_page and (one == 0 or (isinstance(one, int) and _PAGING & {*words_of(name)})))
+        one in _NOTHING
+        or (is_page and one == 0)
+        or (isinstance(one, int) and (_PAGING if is_page or not one else _PLACING) & {*words_of(name)})
         for name, one in result.items()
     )
 

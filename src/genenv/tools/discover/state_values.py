@@ -330,7 +330,8 @@ def _likeness(name: tuple[str, ...], tool: set[str], kind: str) -> float:
         if not key and asked <= VALUES:  # the `email` of a contact is no key of the table `emails`
             return 0.0
         if set(head) <= around:
-            return 2.5 if key else 2.4 if asked & _SPOKEN else 3.2
+            is_own = key and asked & set(key) and words_of(parts[-2])[-1:] == (head[-1],)
+            return 3.1 if is_own else 2.5 if key else 2.4 if asked & _SPOKEN else 3.2
         return 2.0 if head[-1] in around else 0.0
     if key and set(key) < asked and asked - set(key) <= around:
         return 2.5
