@@ -63,7 +63,9 @@ def test_files_of_a_folder_that_hold_one_record_each_are_a_table_by_their_names(
     assert not any(kind.startswith("data/people/ada") for kind in found)
     assert [one["data/people.#"] for one in records(state)["data/people.*"]] == [["ada"], ["ben"]]
     assert wanted("person_id", "greet", [*found])[0] == "data/people.#"
-    assert held_in(state)["data/people/ben.name"] == ["Ben"], "as bundles say that were made before"
+    assert held_in(state, [{"name": "data/people.*.name"}]) == found
+    before = held_in(state, [{"name": "data/people/ben.name"}])
+    assert before["data/people/ben.name"] == ["Ben"], "as bundles name it that were made before"
 
 
 def test_files_that_are_tables_themselves_are_none_of_one_table() -> None:

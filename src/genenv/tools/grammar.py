@@ -162,7 +162,8 @@ def _listed_values(toolbox: Toolbox) -> dict[tuple[str, str], JsonObject]:
     """
     bundle, graph = toolbox.bundle, toolbox.graph
     state = toolbox.world.play(toolbox.beginning).state
-    known = {**held_in(state), **bundle.spoken_values.kinds(today_in(state, bundle.about.today))}
+    held = held_in(state, (one.ways for one in graph.recipes.values()))
+    known = {**held, **bundle.spoken_values.kinds(today_in(state, bundle.about.today))}
     given = defaultdict[tuple[str, str], dict[str, Json]](dict)
     for program in bundle.base.values():
         for step in (*program.before, *program.calls):

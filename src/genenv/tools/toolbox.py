@@ -157,7 +157,8 @@ class Toolbox:
         state, bundle = self.begun(program).state, self.bundle
         other = bundle.measuring_spoken_values
         spoken_values = other if other.values and self.is_for_measuring(program) else bundle.spoken_values
-        return {**held_in(state), **spoken_values.kinds(today_in(state, bundle.about.today))}
+        held = held_in(state, (one.ways for one in self.graph.recipes.values()))
+        return {**held, **spoken_values.kinds(today_in(state, bundle.about.today))}
 
     def speech(self, program: Program, *, measuring: bool = False) -> RequestStyle:
         """Return how the request for a program is worded."""

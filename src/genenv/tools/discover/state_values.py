@@ -8,7 +8,7 @@ confirm it. `Records` finds ids of different records that belong together, for t
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import cast
 
@@ -103,12 +103,19 @@ def leaves(value: Json, *, by_file: bool = False) -> dict[str, list[Json]]:
     return {kind: list(values.values()) for kind, values in found.items()}
 
 
-def held_in(state: Json) -> dict[str, list[Json]]:
-    """Return the values in a state by all kinds that the recipes of a bundle may name.
+def held_in(state: Json, ways: Iterable[Mapping[str, str]]) -> dict[str, list[Json]]:
+    """Return the values in a state by kind, as `leaves` has them, and those of the kinds that recipes name.
 
     In bundles that were made before files of a folder were records of a table, each has kinds of its own.
+
+    Args:
+        state: the state.
+        ways: the kinds by argument, of each recipe.
     """
-    return {**leaves(state, by_file=True), **leaves(state)}
+    found = leaves(state)
+    if any("/" in kind and kind not in found for one in ways for kind in one.values()):
+        found = {**leaves(state, by_file=True), **found}
+    return found
 
 
 def records(value: Json) -> dict[str, list[dict[str, list[Json]]]]:
