@@ -303,3 +303,56 @@ def test_files_that_tools_test_for_or_list_are_copied_and_others_beside_them_are
         assert "no tool asked for them by name: other.json, large;" in "".join(cast(Any, world).remarks)
     assert {one.name for one in (files / "large").iterdir()} == {"b.csv"}
     assert not (files / ".env").exists()
+
+
+_BY_ID = """
+import json, os
+from pathlib import Path
+HERE = Path(__file__).parent
+def batches() -> list: return sorted(os.listdir(HERE / "data" / "batches"))
+def customer(customer_id: str) -> dict:
+    return json.loads((HERE / "data" / "customers" / f"{customer_id}.json").read_text())
+def supplier(supplier_id: str) -> dict:
+    path = HERE / "data" / "suppliers" / f"{supplier_id}.json"
+    if not path.exists(): raise ValueError("there is no such supplier")
+    return json.loads(path.read_text())
+def report(text: str) -> None: (HERE / "data" / "reports" / "new.csv").write_text(text)
+"""
+
+
+def of_records(own: Path) -> PythonOrigin:
+    for name in ("batches/b1", "customers/k1", "customers/k2", "suppliers/s1", "notes/n1"):
+        (own / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (own / "data" / f"{name}.json").write_text('{"name": "Ada"}')
+    (own / "data" / "customers" / ".key.json").write_text("secret")
+    (own / "data" / "reports").mkdir()
+    (own / "data" / "reports" / "old.csv").write_text("old")
+    (own / "tools.py").write_text(_BY_ID)
+    return PythonOrigin(own / "tools.py")
+
+
+def test_records_that_are_opened_by_their_ids_are_copied_though_no_id_is_known(tmp_path: Path) -> None:
+    origin, files = of_records(tmp_path / "own"), tmp_path / "files"
+    source = origin.bring(files)
+    missed = [
+        call("batches"),
+        call("customer", customer_id="b1"),
+        call("supplier", supplier_id="b1"),
+        call("report", text="a"),
+    ]
+    for settled in (source, None):
+        with closing(source.open(files)) as world:
+            world.play(missed)
+            assert origin.complete(world, source, files) is settled
+    data = {str(one.relative_to(files / "data")) for one in (files / "data").rglob("*.*")}
+    assert data == {"batches/b1.json", "customers/k1.json", "customers/k2.json", "suppliers/s1.json"}
+    remarks = "".join(cast(Any, world).remarks)
+    assert "no tool asked for them by name: data/notes, data/reports;" in remarks
+
+
+def test_all_is_copied_of_the_files_own_folder_if_it_is_named(tmp_path: Path) -> None:
+    of_records(tmp_path / "own")
+    files = tmp_path / "files"
+    PythonOrigin(tmp_path / "own" / "tools.py", root=tmp_path / "own").bring(files)
+    assert (files / "data" / "notes" / "n1.json").is_file()
+    assert not (files / "data" / "customers" / ".key.json").exists()

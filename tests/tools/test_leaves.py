@@ -7,13 +7,16 @@ import pytest
 from genenv.tools.discover.recipes import meant
 from genenv.tools.discover.state_values import (
     about,
+    held_in,
     is_inside_record,
     leaves,
+    records,
     refers,
     single_paths,
     wanted,
     words_of,
 )
+from genenv.types import Json
 
 STATE = {
     "customers": {"C-1": {"name": "Ada", "email": "a@x"}, "C-2": {"name": "Ben", "email": "b@x"}},
@@ -41,6 +44,36 @@ def test_values_are_gathered_by_kind_each_once() -> None:
         "ledger.accounts.*.amount": [2.0],
         "_next": [3],
     }
+
+
+def in_files(**content: Json) -> Json:
+    held = {name.replace("__", "/"): one for name, one in content.items()}
+    return {"files": {f"{name}.json": None for name in held}, **held}
+
+
+def test_files_of_a_folder_that_hold_one_record_each_are_a_table_by_their_names() -> None:
+    ada, ben = {"id": 1, "name": "Ada", "notes": []}, {"id": 2, "name": "Ben", "notes": ["x"]}
+    odd: Json = {"version": 3, "last": 2}
+    state = in_files(data__people__ada=ada, data__people__index=odd, data__people__ben=ben, data__shop=ada)
+    found = leaves(state)
+    assert found["data/people.#"] == ["ada", "ben"]
+    assert found["data/people.*.name"] == ["Ada", "Ben"]
+    assert found["data/people/index.last"] == [2]
+    assert found["data/shop.name"] == ["Ada"], "it is the only one"
+    assert not any(kind.startswith("data/people/ada") for kind in found)
+    assert [one["data/people.#"] for one in records(state)["data/people.*"]] == [["ada"], ["ben"]]
+    assert wanted("person_id", "greet", [*found])[0] == "data/people.#"
+    assert held_in(state, [{"name": "data/people.*.name"}]) == found
+    before = held_in(state, [{"name": "data/people/ben.name"}])
+    assert before["data/people/ben.name"] == ["Ben"], "as bundles name it that were made before"
+
+
+def test_files_that_are_tables_themselves_are_none_of_one_table() -> None:
+    ada, paid = {"1": {"name": "Ada"}, "2": {"name": "Ben"}}, {"1": {"total": 3}, "2": {"total": 4}}
+    assert leaves(in_files(data__people=ada, data__orders=paid))["data/orders.*.total"] == [3, 4]
+    lists = ({"version": 1, "items": [{"name": one, "id": 1}]} for one in "ab")
+    assert leaves(in_files(**dict(zip(("d__people", "d__pets"), lists, strict=True))))["d/pets.items.*.name"]
+    assert leaves({"a/x": {"id": 1, "n": 2}, "a/y": {"id": 2, "n": 3}})["a/y.id"] == [2], "of no folder"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import cast
 
 from genenv.environments.common import MOST_SCHEMA_CHARS, closed_object
 from genenv.tools.discover.recipes import Link
-from genenv.tools.discover.state_values import ANY, leaves
+from genenv.tools.discover.state_values import ANY, held_in
 from genenv.tools.generate.plans import Plan, sizes_shown, today_in
 from genenv.tools.language.wording import left_out, omittable
 from genenv.tools.spec import Program, ToolsParameters
@@ -162,7 +162,8 @@ def _listed_values(toolbox: Toolbox) -> dict[tuple[str, str], JsonObject]:
     """
     bundle, graph = toolbox.bundle, toolbox.graph
     state = toolbox.world.play(toolbox.beginning).state
-    known = {**leaves(state), **bundle.spoken_values.kinds(today_in(state, bundle.about.today))}
+    held = held_in(state, (one.ways for one in graph.recipes.values()))
+    known = {**held, **bundle.spoken_values.kinds(today_in(state, bundle.about.today))}
     given = defaultdict[tuple[str, str], dict[str, Json]](dict)
     for program in bundle.base.values():
         for step in (*program.before, *program.calls):

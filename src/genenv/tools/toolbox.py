@@ -21,7 +21,7 @@ from genenv.environments.base import Options
 from genenv.tools.bundle import Bundle
 from genenv.tools.calls import Known
 from genenv.tools.discover.recipes import Graph
-from genenv.tools.discover.state_values import leaves, stands_at
+from genenv.tools.discover.state_values import held_in, stands_at
 from genenv.tools.generate.named_texts import dates_from
 from genenv.tools.generate.plans import (
     Plan,
@@ -157,7 +157,8 @@ class Toolbox:
         state, bundle = self.begun(program).state, self.bundle
         other = bundle.measuring_spoken_values
         spoken_values = other if other.values and self.is_for_measuring(program) else bundle.spoken_values
-        return {**leaves(state), **spoken_values.kinds(today_in(state, bundle.about.today))}
+        held = held_in(state, (one.ways for one in self.graph.recipes.values()))
+        return {**held, **spoken_values.kinds(today_in(state, bundle.about.today))}
 
     def speech(self, program: Program, *, measuring: bool = False) -> RequestStyle:
         """Return how the request for a program is worded."""

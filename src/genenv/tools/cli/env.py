@@ -70,7 +70,7 @@ Files = Annotated[
         "--files",
         metavar="FOLDER",
         help="What is in the folder of an MCP server when an attempt begins; left out, nothing. Of a Python "
-        "file: a folder above it that the file reads from, such as ../data.",
+        "file: a folder above it that the file reads from, such as .., or its own, which is then copied.",
     ),
 ]
 Server = Annotated[

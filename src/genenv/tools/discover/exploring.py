@@ -33,9 +33,9 @@ from genenv.tools.discover.state_values import (
     NAMES,
     Records,
     about,
+    held_in,
     indices,
     is_inside_record,
-    leaves,
     names_records,
     refers,
     single_paths,
@@ -356,7 +356,8 @@ class Explorer:
         if key not in self._held:
             played = self.world.play(before)
             state = played.state
-            values = {**leaves(state), **(self.also(state) if self.also else {})}
+            held = held_in(state, (one.ways for one in self._recipes.values()))
+            values = {**held, **(self.also(state) if self.also else {})}
             values |= {kind: one for kind, one in indices(state).items() if kind != NAMES}
             # what earlier calls were given and answered is known, though a state may not show it
             for call, outcome in zip(before, played.outcomes, strict=True):

@@ -217,7 +217,7 @@ def _without_inner(kinds: Iterable[str]) -> Iterator[str]:
 
 def differing(one: Json, other: Json) -> list[str]:
     """Return the kinds of values that differ between two states; files are listed by name."""
-    left, right = leaves(one), leaves(other)
+    left, right = leaves(one, by_file=True), leaves(other, by_file=True)
     keys = [kind for kind in left | right if kind.endswith(KEY) and left.get(kind) != right.get(kind)]
     renamed = tuple(f"{kind.removesuffix(KEY)}{ANY}" for kind in keys)
     found: list[str] = []

@@ -8,7 +8,7 @@ confirm it. `Records` finds ids of different records that belong together, for t
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import cast
 
@@ -90,12 +90,32 @@ def stands_at(path: Sequence[str | int], kind: str) -> bool:
     )
 
 
-def leaves(value: Json) -> dict[str, list[Json]]:
-    """Return all single values by kind, without duplicates, in order of appearance."""
+def leaves(value: Json, *, by_file: bool = False) -> dict[str, list[Json]]:
+    """Return all single values by kind, without duplicates, in order of appearance.
+
+    Args:
+        value: a state or a result.
+        by_file: whether each file has kinds of its own, also if others of its folder are alike.
+    """
     found: dict[str, dict[str, Json]] = {}
-    for kind, leaf in _walk(value, ()):
+    for kind, leaf in _walk(value if by_file else _with_folders(value), ()):
         found.setdefault(kind, {}).setdefault(repr(leaf), leaf)
     return {kind: list(values.values()) for kind, values in found.items()}
+
+
+def held_in(state: Json, ways: Iterable[Mapping[str, str]]) -> dict[str, list[Json]]:
+    """Return the values in a state by kind, as `leaves` has them, and those of the kinds that recipes name.
+
+    In bundles that were made before files of a folder were records of a table, each has kinds of its own.
+
+    Args:
+        state: the state.
+        ways: the kinds by argument, of each recipe.
+    """
+    found = leaves(state)
+    if any("/" in kind and kind not in found for one in ways for kind in one.values()):
+        found = {**leaves(state, by_file=True), **found}
+    return found
 
 
 def records(value: Json) -> dict[str, list[dict[str, list[Json]]]]:
@@ -125,7 +145,7 @@ def records(value: Json) -> dict[str, list[dict[str, list[Json]]]]:
                 else:
                     walk(one, (*kind, key), keys)
 
-    walk(value, (), {})
+    walk(_with_folders(value), (), {})
     return found
 
 
@@ -148,7 +168,7 @@ def indices(value: Json) -> dict[str, list[Json]]:
             for place in places:
                 walk(at(inner, (place,)), (*kind, str(place) if named else ANY))
 
-    walk(value, ())
+    walk(_with_folders(value), ())
     return {kind: list(places) for kind, places in found.items()}
 
 
@@ -245,12 +265,72 @@ def _is_table(value: Mapping[str, Json], kind: tuple[str, ...]) -> bool:
         return not any(isinstance(one, Mapping | list) for one in inner)
     if all(isinstance(one, Mapping) for one in inner):
         fields = [set(cast("Mapping[str, Json]", one)) for one in inner]
-        return all(len(one & fields[0]) * 2 >= len(one | fields[0]) for one in fields)
+        return all(_overlap(fields[0], one) for one in fields)
     if all(isinstance(one, list) for one in inner):
         return any(not key.isidentifier() for key in value)
     return not any(isinstance(one, Mapping | list) for one in inner) and all(
         not re.fullmatch(r"[a-z_][a-z0-9_]*", key) for key in value
     )
+
+
+def _overlap(one: set[str], other: set[str]) -> bool:
+    """Whether two records have so many fields in common that they may be of one table."""
+    return len(one & other) * 2 >= len(one | other)
+
+
+def _with_folders(state: Json) -> Json:
+    """Return a state in which files that hold one record each are tables: one of each folder, by their names.
+
+    In `{"files": {"orders/O-1.json": None, "orders/O-2.json": None}, "orders/O-1": {...}, ...}` both are
+    records of the table `orders`. A file that is unlike most others of its folder stays what it is.
+    """
+    names = state.get(FILES) if isinstance(state, Mapping) else None
+    if not isinstance(state, Mapping) or not isinstance(names, Mapping):
+        return state
+    folders: dict[str, dict[str, list[dict[str, str]]]] = {}
+    for name, content in names.items():
+        start, dot, suffix = name.rpartition(".")
+        folder, _, key = start.rpartition("/")
+        place = name if name in state else start  # as two files may differ in their endings alone
+        if (
+            content is not None
+            or not folder
+            or not dot
+            or folder in state
+            or not _is_record(state.get(place))
+        ):
+            continue
+        groups = folders.setdefault(folder, {}).setdefault(suffix, [])
+        alike = (one for one in groups if _are_alike(state[next(iter(one.values()))], state[place]))
+        group = next(alike, None)
+        if group is None:
+            groups.append(group := {})
+        group[key] = place
+    made, tabled = dict[str, Json](), set[str]()
+    for folder, by_suffix in folders.items():
+        group = max((one for groups in by_suffix.values() for one in groups), key=len)
+        if len(group) > 1:
+            made[folder] = {key: state[place] for key, place in group.items()}
+            tabled |= {*group.values()}
+    return {**{key: one for key, one in state.items() if key not in tabled}, **made} if made else state
+
+
+def _is_record(content: Json) -> bool:
+    """Whether a file holds one record, not a table of several."""
+    return isinstance(content, Mapping) and len(_single(content)) > 1 and not _is_table(content, (ANY,))
+
+
+def _single(record: Mapping[str, Json]) -> set[str]:
+    """Return the names of the fields that hold single values."""
+    return {name for name, one in record.items() if not isinstance(one, Mapping | list)}
+
+
+def _are_alike(one: Json, other: Json) -> bool:
+    """Whether two records have mostly the same fields, those of inner records included."""
+    if not isinstance(one, Mapping) or not isinstance(other, Mapping) or not _overlap({*one}, {*other}):
+        return False
+    kinds, others = ({kind for kind, _ in _walk(record, (ANY,))} for record in (one, other))
+    return _overlap(kinds, others) and len(_single(one) & _single(other)) > 1
 
 
 def wanted(parameter: str, tool: str, kinds: Sequence[str]) -> list[str]:

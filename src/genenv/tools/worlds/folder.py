@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import functools
+import glob
 import hashlib
 import io
 import itertools
@@ -102,7 +103,7 @@ class SessionFolder:
         if event == "sqlite3.connect" and str(args[0]).startswith("file:"):
             self._note(str(args[0]).removeprefix("file:").removeprefix("//").partition("?")[0])
         elif event in ("open", "sqlite3.connect"):
-            self._note(args[0])
+            self._note(args[0], made=event == "open" and bool(args[2] & os.O_CREAT))
         elif event in ("os.listdir", "os.scandir"):
             self._note(args[0], opened=False, listed=True)
         elif event in ("glob.glob", "pathlib.Path.glob"):
@@ -131,10 +132,11 @@ class SessionFolder:
 
         return hearing
 
-    def _note(self, name: object, *, opened: bool = True, listed: bool = False) -> None:
+    def _note(self, name: object, *, opened: bool = True, listed: bool = False, made: bool = False) -> None:
         """Note a file of the folder that is not there; code and hidden files only if they were to be opened.
 
-        Of a folder in it that is `listed`, other files may lack: the pattern of their names is noted.
+        Of a folder in it that is `listed`, other files may lack: the pattern of their names is noted. So is
+        that of the files beside a missing one, unless it is `made` now: tools may open records by their ids.
         """
         if self._reading or len(self.asked) >= _MOST_ASKED or not isinstance(name, str | bytes | os.PathLike):
             return
@@ -146,7 +148,7 @@ class SessionFolder:
                     _lstat(path)
                     self.asked |= {f"{inside}/*"} if listed else set()
                 except OSError:
-                    self.asked.add(inside)
+                    self.asked |= {inside} if made else {inside, *_alike(inside)}
 
     def contents(self, taken: Container[str] = ()) -> dict[str, Any]:
         """The content as `WorkingFolder.contents` has it, but for code and documentation that is as it was.
@@ -205,6 +207,16 @@ class SessionFolder:
     def remove(self) -> None:
         """Remove it, and all that is in it."""
         shutil.rmtree(self._place, ignore_errors=True)
+
+
+def _alike(name: str) -> list[str]:
+    """The pattern of the files in a file's folder with its suffix; none of code, and of the outermost folder.
+
+    What lies beside the tools themselves belongs to other things as well.
+    """
+    folder, suffix = os.path.dirname(name), Path(name).suffix
+    is_data = folder and suffix not in ("", ".py", ".pyc") and not _is_hidden(name)
+    return [f"{glob.escape(folder)}/*{glob.escape(suffix)}"] if is_data else []
 
 
 def _listed(folder: Path, names: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ opens the tools again in each run.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import itertools
 import os
@@ -15,7 +16,7 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -174,7 +175,8 @@ class PythonOrigin(ToolOrigin):
         file: the file.
         made_of: the class whose methods are the tools; empty: the file's functions, or its only class.
         beside: the folder with the files that it imports and reads; None: the folder of the file.
-        root: a folder above the file that is kept as it is above the copy, as the file reads from there.
+        root: a folder above the file that is kept as it is above the copy, as the file reads from there; its
+            own folder is copied.
     """
 
     warning = "its tools are called now, in a process of their own and on copies of their files"
@@ -199,11 +201,14 @@ class PythonOrigin(ToolOrigin):
         if not file.resolve().is_relative_to(top):
             raise UsageError(f"{file} is not in --files {self._root}")
         inside = file.resolve().relative_to(top)
-        files.mkdir(parents=True)
         first = inside.parts[0]
         if first != inside.name:
             self._beside = top
-        _copy(top / first, files / first)
+        if first == inside.name and self._root is not None and _is_whole(top):
+            _copy(top, files)  # the user names the file's own folder: all that is in it
+        else:
+            files.mkdir(parents=True)
+            _copy(top / first, files / first)
         source = PythonSource(
             file=str(inside), object=self._made_of, may_write=self.may_write, given=self.given, seeded=True
         )
@@ -526,12 +531,37 @@ def _is_small(paths: Iterable[Path]) -> bool:
 
 
 def _left(origin: Path, files: Path) -> str:
-    """Return the names of data files that were not copied, and of folders that are too large to be."""
-    pairs = [(one, files / one.name) for one in sorted(origin.iterdir())]
-    names = [one.name for one, copy in pairs if _DATA.fullmatch(one.name) and not copy.exists()]
-    names += [one.name for one, copy in pairs if copy.is_dir() and not _is_whole(one)]
+    """Return the names of data that was not copied, as `_uncopied` finds it."""
+    names = [*_uncopied(origin, files)]
     more = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _uncopied(origin: Path, files: Path, above: str = "") -> Iterator[str]:
+    """Yield the data files, the folders with data files and the folders too large that were not copied.
+
+    Hidden ones are not named, as they are copied only if tools open them. It looks into copied folders only.
+    """
+    shown = (one for one in origin.iterdir() if not one.name.startswith("."))
+    for one in sorted(shown, key=lambda one: (one.is_dir(), one.name)):
+        copy, name = files / one.name, f"{above}{one.name}"
+        if not one.is_dir():
+            if _DATA.fullmatch(one.name) and not copy.exists():
+                yield name
+        elif not copy.is_dir():
+            if _holds_data(one):
+                yield name
+        elif not _is_whole(one):
+            yield name
+        else:
+            yield from _uncopied(one, copy, f"{name}/")
+
+
+def _holds_data(folder: Path) -> bool:
+    """Whether data files are right in a folder."""
+    with contextlib.suppress(OSError):
+        return any(_DATA.fullmatch(one.name) for one in folder.iterdir())
+    return False
 
 
 def _is_whole(folder: Path) -> bool:
