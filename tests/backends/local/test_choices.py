@@ -45,7 +45,7 @@ def test_a_completion_that_is_none_of_its_choices_is_refused(sampler: Any) -> No
     free = is_forbidden(among, sampler.model.vocabulary).sum(-1).tolist()
     everything = sampler.model.vocabulary
     assert free == [0, everything - 1, everything - 2, everything - 1, 0, 0]
-    with pytest.raises(ValueError, match="token 1 of a completion does not follow"):
+    with pytest.raises(ValueError, match="token 2 of a completion is in none of its choices"):
         sampler.model.grammars.among(held, (4, 8, 6, 1))
 
 
