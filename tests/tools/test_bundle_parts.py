@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundles import call, fewer, made
+from bundles import asked, by_hand, call, fewer, made, recipe
 from genenv.environments import load_environment
 from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks, examined
 from genenv.simulator.source import read_specs
-from genenv.tools.bundle import About, Bundle, Starts, ToolCircles, companions, program_line
+from genenv.tools.bundle import About, Bundle, Starts, StateRules, ToolCircles, companions, program_line
 from genenv.tools.calls import Reply, format_calls
 from genenv.tools.check import credit
 from genenv.tools.discover.recipes import succeeded
@@ -24,10 +24,11 @@ from genenv.tools.environment import Tools
 from genenv.tools.language.wording import Manner, Said, clause, instruction, only_fitting, unsolvable_verdict
 from genenv.tools.language.words import SpokenValues, day_names, day_phrases, time_phrases, with_words_of
 from genenv.tools.spec import Program, Step
-from genenv.tools.worlds.base import Outcome, Tool, World
+from genenv.tools.worlds.base import Call, Outcome, Tool, World
 from genenv.tools.worlds.folder import content_of
 from genenv.tools.worlds.in_process import InProcessWorld
 from genenv.tools.worlds.sources import PythonSource
+from genenv.types import Rejection, Task
 
 LIGHT = Tool(
     name="switch_light",
@@ -394,3 +395,34 @@ def test_another_tools_equal_result_about_another_record_is_not_what_was_asked(
 @pytest.mark.parametrize(("result", "useful"), [([{"error": "no such lamp"}], False), ([{"on": True}], True)])
 def test_a_list_of_nothing_but_errors_is_no_success(result: Any, useful: bool) -> None:
     assert succeeded(Outcome(result=result), writes=False) is useful
+
+
+SOWING = '''
+"""A nursery's book."""
+
+import datetime
+
+seasons = {"S-1": {"begins": "2024-02-04"}, "S-2": {"begins": "2024-08-01"}}
+beds = []
+
+
+def sow(plant: str, day: str | None = None) -> dict:
+    """Sow a plant."""
+    beds.append({"plant": plant, "day": day or datetime.date.today().isoformat()})
+    return {"plant": plant}
+'''
+
+
+def test_a_stated_value_of_the_state_that_no_check_sees_makes_no_task(tmp_path: Path) -> None:
+    way = recipe("sow", writes=True, plant="new", day="seasons.*.begins")
+    sowing = Call(tool="sow", args={"plant": "fern", "day": "2024-02-04"})
+    found = list[Rejection | None]()
+    for name, volatile in (("seen", ()), ("unseen", ("beds.*.day",))):
+        env = Tools(folder=by_hand(tmp_path / name, SOWING, way, state=StateRules(volatile=volatile)))
+        task = asked(env, sowing)
+        assert isinstance(task, Task)
+        found.append(env.audit(task, random.Random(0)))
+        env.world.close()
+    assert found[0] is None
+    assert isinstance(found[1], Rejection)
+    assert found[1].explanation == "With another day of sow the end is the same."

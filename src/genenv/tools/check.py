@@ -340,9 +340,9 @@ def _guessed(toolbox: Toolbox, task: Task, words: str, outcomes: Iterable[Outcom
     if len(made_up) > _MOST_UNFOUNDED:
         listed = ", ".join(made_up[:3])
         return f"The last reply says {len(made_up)} numbers that are in no result: {listed}, ..."
+    asked = " ".join([*(one.content for one in task.messages if one.role == "user"), *results])
     for answer in cast("Sequence[Json]", task.payload["answers"]):
         others = [one for one in _alternatives(toolbox, task, answer) if says(words, one)]
-        asked = " ".join([*(one.content for one in task.messages if one.role == "user"), *results])
         if len(strange := [one for one in others if not says(asked, one)]) > 1:
             return f"The last reply lists what the answer could be: {', '.join(strange[:3])}, ..."
     return None
@@ -350,11 +350,13 @@ def _guessed(toolbox: Toolbox, task: Task, words: str, outcomes: Iterable[Outcom
 
 def _alternatives(toolbox: Toolbox, task: Task, answer: Json) -> list[str]:
     """Return the other values of a field of the state that has a text from a small set, such as a status."""
+    if not isinstance(answer, str):
+        return []
     begun = leaves(toolbox.begun(Program.model_validate(task.spec)).state)
     first = leaves(toolbox.world.play(toolbox.beginning).state)
     sets = [{*map(str, first.get(kind, ())), *map(str, values)} for kind, values in begun.items()]
     near = [one for one in sets if answer in one and len(one) <= _MOST_ALTERNATIVES]
-    return sorted({text for texts in near for text in texts} - {answer}) if isinstance(answer, str) else []
+    return sorted({text for texts in near for text in texts} - {answer})
 
 
 UNKNOWN = "I cannot tell you that. Please ask for what you need."

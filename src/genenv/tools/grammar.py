@@ -16,8 +16,8 @@ from typing import cast
 
 from genenv.environments.common import MOST_SCHEMA_CHARS, closed_object
 from genenv.tools.discover.recipes import Link
-from genenv.tools.discover.state_values import ANY, held_in
-from genenv.tools.generate.plans import Plan, sizes_shown, today_in
+from genenv.tools.discover.state_values import ANY
+from genenv.tools.generate.plans import Plan, sizes_shown
 from genenv.tools.language.wording import left_out, omittable
 from genenv.tools.spec import Program, ToolsParameters
 from genenv.tools.toolbox import Toolbox
@@ -161,9 +161,7 @@ def _listed_values(toolbox: Toolbox) -> dict[tuple[str, str], JsonObject]:
     records. A random variation may take another one, which no simulator can write.
     """
     bundle, graph = toolbox.bundle, toolbox.graph
-    state = toolbox.world.play(toolbox.beginning).state
-    held = held_in(state, (one.ways for one in graph.recipes.values()))
-    known = {**held, **bundle.spoken_values.kinds(today_in(state, bundle.about.today))}
+    known = toolbox.values_in(toolbox.world.play(toolbox.beginning).state)
     given = defaultdict[tuple[str, str], dict[str, Json]](dict)
     for program in bundle.base.values():
         for step in (*program.before, *program.calls):

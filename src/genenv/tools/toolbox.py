@@ -154,9 +154,14 @@ class Toolbox:
 
     def values(self, program: Program) -> Mapping[str, list[Json]]:
         """Return the values that arguments can take when a program begins, by kind (state and users)."""
-        state, bundle = self.begun(program).state, self.bundle
-        other = bundle.measuring_spoken_values
-        spoken_values = other if other.values and self.is_for_measuring(program) else bundle.spoken_values
+        separate = bool(self.bundle.measuring_spoken_values.values)
+        measuring = separate and self.is_for_measuring(program)
+        return self.values_in(self.begun(program).state, measuring=measuring)
+
+    def values_in(self, state: Json, *, measuring: bool = False) -> Mapping[str, list[Json]]:
+        """Return the same in a state, with what users say in held-out tasks (`measuring`) or in training."""
+        bundle = self.bundle
+        spoken_values = bundle.measuring_spoken_values if measuring else bundle.spoken_values
         held = held_in(state, (one.ways for one in self.graph.recipes.values()))
         return {**held, **spoken_values.kinds(today_in(state, bundle.about.today))}
 

@@ -62,7 +62,7 @@ def find_nondeterminism(explorer: Explorer, again: World, graph: Graph, rng: ran
     """
     found = _Comparison(explorer.world, again)
     found.add([*(explorer.setup() for _ in range(_PLAYED_TWICE)), *_each(explorer, graph, rng)])
-    found.add([*_read_after(explorer, graph, found.unlike[:_EACH_TWICE], rng)])
+    found.add([*_read_after(explorer, graph, found.unlike[:_PLAYED_TWICE], rng)])
     return found.found()
 
 
@@ -85,10 +85,10 @@ class _Comparison:
         self._steady_files: set[str] = set()
         self._steady: set[str] = set()
         self.unlike: list[tuple[Call, ...]] = []
-        """The programs that led to states that differ."""
+        """The programs that led to states that differ, each in a kind of value that did not differ before."""
 
     def add(self, programs: Sequence[tuple[Call, ...]]) -> None:
-        """Execute programs in both copies, a second apart, and note what differs."""
+        """Execute programs in both copies, a second apart, and record the kinds of values that differ."""
         began = datetime.now(UTC)
         first = [self._world.play(program) for program in programs]
         days = [one for one in _days(began, datetime.now(UTC)) if not any(one in text for text in self._held)]
@@ -109,8 +109,10 @@ class _Comparison:
             }
             later = _later(other.state, today)
             if later != one.state:
-                self._state |= dict.fromkeys(differing(one.state, later))
-                self.unlike.append(program)
+                kinds = differing(one.state, later)
+                if not self._state.keys() >= {*kinds}:
+                    self.unlike.append(program)
+                self._state |= dict.fromkeys(kinds)
             for call, here, there in zip(program, one.outcomes, other.outcomes, strict=True):
                 told, again_told = parsed_result(here.result), parsed_result(there.result)
                 kinds = differing(told, _later(again_told, today))

@@ -147,7 +147,7 @@ def _is_empty(result: Json, args: Mapping[str, Json]) -> bool:
 
     So is a record of which nothing is left but empty values and no's, without what it repeats of the
     arguments: `{"deleted": false, "id": "x"}`. An empty page is empty, whatever number it has, and however
-    many others there are; what is told of a record by its id says something, unless it counts 0 items.
+    many others there are; a result for the id of a record is not empty, unless it counts 0 items.
     """
     if result is False or result in _NOTHING:
         return True
