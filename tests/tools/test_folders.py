@@ -309,6 +309,8 @@ _BY_ID = """
 import json, os
 from pathlib import Path
 HERE = Path(__file__).parent
+OWN = HERE / "conf" / "local.json"
+SETTINGS = json.loads(OWN.read_text()) if OWN.exists() else {}
 def batches() -> list: return sorted(os.listdir(HERE / "data" / "batches"))
 def customer(customer_id: str) -> dict:
     return json.loads((HERE / "data" / "customers" / f"{customer_id}.json").read_text())
@@ -325,6 +327,8 @@ def of_records(own: Path) -> PythonOrigin:
         (own / "data" / name).parent.mkdir(parents=True, exist_ok=True)
         (own / "data" / f"{name}.json").write_text('{"name": "Ada"}')
     (own / "data" / "customers" / ".key.json").write_text("secret")
+    (own / "conf").mkdir()
+    (own / "conf" / "live.json").write_text('{"key": "secret"}')
     (own / "data" / "reports").mkdir()
     (own / "data" / "reports" / "old.csv").write_text("old")
     (own / "tools.py").write_text(_BY_ID)
@@ -346,8 +350,9 @@ def test_records_that_are_opened_by_their_ids_are_copied_though_no_id_is_known(t
             assert origin.complete(world, source, files) is settled
     data = {str(one.relative_to(files / "data")) for one in (files / "data").rglob("*.*")}
     assert data == {"batches/b1.json", "customers/k1.json", "customers/k2.json", "suppliers/s1.json"}
+    assert not (files / "conf").exists()  # what is missing on import is no record
     remarks = "".join(cast(Any, world).remarks)
-    assert "no tool asked for them by name: data/notes, data/reports;" in remarks
+    assert "no tool asked for them by name: conf, data/notes, data/reports;" in remarks
 
 
 def test_all_is_copied_of_the_files_own_folder_if_it_is_named(tmp_path: Path) -> None:

@@ -92,6 +92,8 @@ class SessionFolder:
         self.path = place / "files"
         self.asked: set[str] = set()
         """Files, or patterns of them, that were to be read and are not there, relative to the folder."""
+        self.in_call = False
+        """Whether a tool is called now; else its file is imported."""
         (place / "tmp").mkdir(parents=True)
         shutil.copytree(original, self.path, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         copied = (name for name in _listed(self.path, _walk(self.path)[0]) if name.endswith(_DOCUMENTS))
@@ -136,7 +138,8 @@ class SessionFolder:
         """Note a file of the folder that is not there; code and hidden files only if they were to be opened.
 
         Of a folder in it that is `listed`, other files may lack: the pattern of their names is noted. So is
-        that of the files beside a missing one, unless it is `made` now: tools may open records by their ids.
+        that of the files beside a missing one that a call asks for, unless it is `made` now: tools may open
+        records by their ids. A missing file of settings, read on import, brings no others.
         """
         if self._reading or len(self.asked) >= _MOST_ASKED or not isinstance(name, str | bytes | os.PathLike):
             return
@@ -148,7 +151,7 @@ class SessionFolder:
                     _lstat(path)
                     self.asked |= {f"{inside}/*"} if listed else set()
                 except OSError:
-                    self.asked |= {inside} if made else {inside, *_alike(inside)}
+                    self.asked |= {inside, *_alike(inside)} if self.in_call and not made else {inside}
 
     def contents(self, taken: Container[str] = ()) -> dict[str, Any]:
         """The content as `WorkingFolder.contents` has it, but for code and documentation that is as it was.

@@ -578,6 +578,7 @@ class Tools:
         if self._seeded is not None:
             self._seeded.begin(written)
         signal.setitimer(signal.ITIMER_REAL, limit_s)
+        self._folder.in_call = True
         try:
             function: Any = self._functions[tool] if self._class is None else getattr(self._instance, tool)
             result = result_of(awaited(function(*placed, **named)))
@@ -588,6 +589,7 @@ class Tools:
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - a user's own code
             return {"error": text_of(said_by(error))}
         finally:
+            self._folder.in_call = False
             signal.setitimer(signal.ITIMER_REAL, 0)
         drew = self._seeded is not None and self._seeded.succeeded(written)
         return {"result": result, "drew": True} if drew else {"result": result}
