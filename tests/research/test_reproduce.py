@@ -24,6 +24,7 @@ from genenv.research.reproduction import (
     Row,
     collect,
     columns,
+    headline,
     rows_of,
 )
 from genenv.research.sweeps.page import along_rounds
@@ -154,6 +155,12 @@ def test_agents_are_measured_on_benchmarks_once_and_stand_in_a_table_of_their_ow
     for row in ("before training", "base"):
         assert len(re.findall(rf"^\| {row} \| [\d.]+ \| [\d.]+ \| 1 \|$", text, re.MULTILINE)) == 2
     assert "on bfcl" in succeeds(*asked[:-1], 3, "--resume").stderr
+    folder = out / "benchmarks" / "base" / "seed-0"
+    for file in folder.glob("*.summary.json"):  # what `--regrade` keeps of the figures before it
+        other = file.read_text().replace('"limit": 3', '"limit": 4')
+        (folder / file.name.replace(".summary", ".before-1.summary")).write_text(other)
+    assert headline(folder, "bfcl", 3) is not None
+    assert headline(folder, "bfcl", 4) is None
 
 
 @pytest.mark.long

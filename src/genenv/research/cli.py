@@ -113,6 +113,8 @@ def _amounts(asked: Sequence[str]) -> dict[str, float]:
     for text in asked:
         name, _, amount = text.partition("=")
         budget = registered("budget", name.strip(), BUDGETS)
+        if budget in found:
+            raise UsageError(f"--at names {budget!r} twice; compare at one amount of each budget")
         try:
             found[budget] = float(amount)
         except ValueError:

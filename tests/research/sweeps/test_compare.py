@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from genenv.config.resolved import with_values
 from genenv.config.run import RunConfig, parse_config
 from genenv.config.variants import with_variant
 from genenv.errors import UsageError
@@ -258,6 +259,44 @@ def test_a_run_that_has_just_begun_takes_no_budget_from_the_others(tmp_path: Pat
     assert sum("is no part of any row" in note for note in beside.notes) == 2
     early = compare_runs([*whole[3:], *begun, of_rounds("a", 0, 3, measured(0, 0, 0), measured(3, 50, 1))])
     assert early.contrasts
+
+
+def test_an_amount_before_the_first_measurement_of_a_run_is_in_no_row_and_is_said() -> None:
+    runs = [
+        of_rounds(name, seed, 4, measured(0, begun, 0.2, 0.3), measured(4, 1000, 0.5, 0.5 + seed / 50))
+        for name, begun in (("a", 900), ("b", 0))
+        for seed in range(3)
+    ]
+    early, late = (compare_runs(runs, [("a", "b")], at={"all tokens": amount}) for amount in (100, 900))
+    assert "all tokens" not in {one.budget for one in early.contrasts}
+    assert "all tokens" in {one.budget for one in late.contrasts}
+    assert "a:b at equal all tokens lacks 3 seeds (0, 1, 2): " in "".join(early.notes)
+    assert not [note for note in late.notes if "lacks" in note]
+
+
+def test_runs_of_one_variant_with_other_settings_are_said_to_be_so() -> None:
+    runs = [
+        of_rounds(name, seed, 4, measured(0, 0, 0.2, 0.3), measured(4, 100, 0.5, 0.5 + seed / 50))
+        for name in "ab"
+        for seed in range(2)
+    ]
+    config = with_values(runs[0].config, {"run.seed": 5, "agent.rollouts": 16, "run.rounds": 2})
+    found = compare_runs([replace(runs[0], config=config), *runs[1:]], [("a", "b")])
+    said = next(note for note in found.notes if note.startswith("the runs of a differ in "))
+    assert {"agent.rollouts", "run.rounds"} == set(said.partition(" in ")[2].partition(":")[0].split(", "))
+    assert not [note for note in found.notes if note.startswith("the runs of b")]
+
+
+def test_a_contrast_named_both_ways_is_one_test_and_one_with_itself_none() -> None:
+    runs = [
+        of_rounds(name, seed, 4, measured(0, 0, 0.2, 0.3), measured(4, 100, 0.5, lead + seed / 50))
+        for name, lead in (("a", 0.7), ("b", 0.5))
+        for seed in range(3)
+    ]
+    once, twice = (compare_runs(runs, pairs) for pairs in ([("a", "b")], [("a", "b"), ("b", "a")]))
+    assert [str(one) for one in twice.contrasts] == [str(one) for one in once.contrasts]
+    with pytest.raises(UsageError, match="compares a variant with itself"):
+        compare_runs(runs, [("a", "a")])
 
 
 def test_a_run_before_its_shift_is_left_out_of_those_behind_it() -> None:

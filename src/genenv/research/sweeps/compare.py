@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,11 +13,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from genenv.config.resolved import by_key
-from genenv.config.run import RunConfig
 from genenv.environments import shown_name
 from genenv.errors import UsageError
-from genenv.research.sweeps.readings import BUDGETS, OUTCOMES, MeasuredRun, Pair, read_all
+from genenv.research.sweeps.notes import notes_of
+from genenv.research.sweeps.readings import (
+    AT_THE_END,
+    BUDGETS,
+    OUTCOMES,
+    MeasuredRun,
+    Pair,
+    amount_of,
+    finished,
+    is_before,
+    paired,
+    read_all,
+    usable,
+)
 from genenv.research.sweeps.recovery import (
     Recovery,
     RecoveryContrast,
@@ -39,10 +49,6 @@ from genenv.statistics import (
     ratio,
     with_holm,
 )
-from genenv.training.resuming import stored_digests
-from genenv.types import Json
-
-AT_THE_END = "the end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +151,12 @@ def compare_runs(
             f"these are runs of {', '.join(variants) or 'nothing'}: name runs of two variants or more, or a "
             "sweep that has them"
         )
-    pairs = list(dict.fromkeys(asked))
+    if same := next((one for one, other in asked if one == other), None):
+        raise UsageError(f"--contrast {same}:{same} compares a variant with itself; name two")
+    once = dict[frozenset[str], tuple[str, str]]()
+    for pair in asked:
+        once.setdefault(frozenset(pair), pair)  # A:B and B:A are one test
+    pairs = list(once.values())
     named = bool(pairs)
     first, *others = variants
     pairs = pairs or [(other, first) for other in others]
@@ -164,40 +175,16 @@ def compare_runs(
         found += [replace(row, adjusted=math.nan) for row in tested] if budget in OUTCOMES else tested
     if not found:
         raise UsageError("no two of these runs have the same seed (run.seed): nothing is paired")
-    notes += _unpaired(variants, pairs)
-    notes += _other_tasks(variants, pairs)
-    notes += _other_files(variants)
-    notes += _not_compared(variants, pairs)
-    if any(run.config.policy.backend == "scripted" for run in readings):
-        notes.append("the policies are scripted and learn from nothing: this tries settings, not variants")
-    notes += _unfinished(variants, pairs)
-    notes += _read_between(readings)
-    notes += _spent_less(readings, at or {})
+    notes += notes_of(readings, variants, pairs, at or {})
     return Comparison(
         env,
         variants,
         found,
         [_reached(variants, pair) for pair in pairs],
         recoveries({name: [run for run in runs if run.finished] or runs for name, runs in variants.items()}),
-        recovery_contrasts({pair: _usable(paired(variants, pair)) for pair in pairs}),
+        recovery_contrasts({pair: usable(paired(variants, pair)) for pair in pairs}),
         notes,
     )
-
-
-def paired(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]) -> list[Pair]:
-    """Return the runs of two variants that have the same seed, by seed."""
-    one, other = ({run.seed: run for run in variants[name]} for name in pair)
-    return [(one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())]
-
-
-def _finished(runs: Sequence[Pair]) -> list[Pair]:
-    """Return the pairs in which both runs are finished."""
-    return [(one, other) for one, other in runs if one.finished and other.finished]
-
-
-def _usable(runs: Sequence[Pair]) -> list[Pair]:
-    """Return the finished pairs if there are any; else all, of which each is read as far as it came."""
-    return _finished(runs) or list(runs)
 
 
 def _contrast(
@@ -215,17 +202,16 @@ def _contrast(
     each pair spent.
     """
     runs = paired(variants, pair)
-    runs = _finished(runs) if budget == AT_THE_END else _usable(runs)
+    runs = finished(runs) if budget == AT_THE_END else usable(runs)
     if not runs:
         return None
     tasks = sorted(_shared_tasks([run for both in runs for run in both]))
     amounts: list[float] = []
     scores: tuple[list[list[float]], list[list[float]]] = ([], [])
     for both in runs:
-        amount = min(run.measured[-1].spent.get(budget, math.nan) for run in both)
-        if budget != AT_THE_END and amount <= 0:
-            continue  # one is not measured after its beginning yet
-        amount = amount if fixed is None else fixed
+        amount = amount_of(both, budget, fixed)
+        if budget != AT_THE_END and (amount <= 0 or is_before(both, budget, amount)):
+            continue  # one is not measured after its beginning yet, or was not before the other's end
         found = [run.measured[-1].scores if budget == AT_THE_END else run.at(budget, amount) for run in both]
         if any(tasks[0] not in of_run for of_run in found):
             return None  # one has spent as much in the world before the shift already
@@ -242,7 +228,7 @@ def _contrast(
 
 def _reached(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]) -> SampleEfficiency:
     """Compare rollouts to the level at which `other` ends, or is now if no pair of runs is finished."""
-    runs = _usable(paired(variants, pair))
+    runs = usable(paired(variants, pair))
     ends = [other.measured[-1].mean for _, other in runs]
     level = fmean(ends) - ROUNDING if ends else math.nan
     took = [(one.spent_to_reach(level), other.spent_to_reach(level)) for one, other in runs]
@@ -314,107 +300,6 @@ def _shared_tasks(readings: Sequence[MeasuredRun]) -> set[str]:
     for reading in readings[1:]:
         tasks &= reading.measured[-1].scores.keys()
     return tasks
-
-
-def _unpaired(variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tuple[str, str]]) -> list[str]:
-    notes: list[str] = []
-    for pair in pairs:
-        one, other = ({run.seed for run in variants[name]} for name in pair)
-        if alone := sorted(one ^ other):
-            notes.append(
-                f"{pair[0]} and {pair[1]}: seeds {', '.join(map(str, alone))} have a run of one of them only"
-            )
-    return notes
-
-
-def _other_tasks(
-    variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tuple[str, str]]
-) -> list[str]:
-    """Return a sentence for each pair whose held-out tasks may differ though their ids are the same."""
-    notes: list[str] = []
-    for pair in pairs:
-        one, other = (_environment(variants[name][0].config) for name in pair)
-        if differing := sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key)):
-            notes.append(
-                f"{pair[0]} and {pair[1]} differ in {', '.join(differing)}: if held-out tasks of one id are "
-                "other tasks with that, the difference is one of tasks too"
-            )
-    return notes
-
-
-def _other_files(variants: Mapping[str, Sequence[MeasuredRun]]) -> list[str]:
-    """Return a sentence for each of the user's files that runs of one variant used in several versions."""
-    notes: list[str] = []
-    for name, runs in variants.items():
-        seeds: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        for run in runs:
-            for key, digest in stored_digests(run.path).items():
-                seeds[key, digest].append(run.seed)
-        for key in dict.fromkeys(key for key, _ in seeds):
-            versions = [found for (of, _), found in seeds.items() if of == key]
-            if len(versions) > 1:
-                told = " and ".join(f"seeds {', '.join(map(str, found))}" for found in versions)
-                notes.append(f"{name}: what {key} names is not the same in {told}; play some of them again")
-    return notes
-
-
-def _not_compared(
-    variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tuple[str, str]]
-) -> list[str]:
-    """Return a sentence about variants that no pair names."""
-    left = [name for name in variants if all(name not in pair for pair in pairs)]
-    return [f"not compared: {', '.join(left)}; name them with --contrast A:B"] if left else []
-
-
-def _environment(config: RunConfig) -> dict[str, Json]:
-    """Return the settings of the environment by dotted key, without its name and who plays its seats."""
-    settings = by_key(config).items()
-    return {
-        key: value
-        for key, value in settings
-        if key.startswith("environment.") and not key.startswith(("environment.name", "environment.seats"))
-    }
-
-
-def _unfinished(variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a sentence for each run that is not finished."""
-    compared = [pair for pair in pairs if _finished(paired(variants, pair))]
-    return [
-        f"{run.path} is not finished: round {max(run.metrics)} of {run.config.run.rounds}; its last "
-        f"measurement is of round {run.measured[-1].round}, and it is no part of "
-        + ("any row" if any(name in pair for pair in compared) else AT_THE_END)
-        for name, runs in variants.items()
-        for run in runs
-        if not run.finished
-    ]
-
-
-def _spent_less(readings: Sequence[MeasuredRun], at: Mapping[str, float]) -> list[str]:
-    """Return a sentence for each run that spent less of a budget than the amount at which it is read."""
-    return [
-        f"{reading.path} spent {spent:,.0f} {budget}, less than {amount:,.0f}: it is read at its end"
-        for budget, amount in at.items()
-        for reading in readings
-        if (spent := reading.measured[-1].spent[budget]) < amount
-    ]
-
-
-def _read_between(readings: Sequence[MeasuredRun]) -> list[str]:
-    """Return a sentence if success at equal budgets is read between measurements of several rounds."""
-    apart = max(
-        (
-            after.round - before.round
-            for run in readings
-            for before, after in itertools.pairwise(run.in_last_world())
-        ),
-        default=1,
-    )
-    if apart < 2:
-        return []
-    return [
-        f"measurements are up to {apart} rounds apart: success at equal budgets is read on straight lines "
-        "between them; run.eval_every=1 measures every round"
-    ]
 
 
 COST_COLUMNS = ("variant", "seeds", "rollouts", "tokens, agent", "tokens, both", "gate checks", "seconds")

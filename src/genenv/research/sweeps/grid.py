@@ -37,6 +37,8 @@ _LONGEST = 200
 """The most characters of a folder's name."""
 WARM_UP = "warm-up"
 """The folder of the shared warm-up runs."""
+_SEED = re.compile(r"(^|\+)\s*run\.seed\s*=")
+"""An override or a part of a variant that sets the seed."""
 _FOLDER = re.compile(r"[A-Za-z][A-Za-z0-9+=._:/-]{0,199}")
 
 
@@ -171,6 +173,11 @@ class Grid(_File, frozen=True):
             DataError: the existing sweep is damaged.
         """
         document = read_tables(config)
+        if not variants:
+            raise UsageError("--variants names no variant, such as genenv,uniform")
+        seeded = [one for one in (*overrides, *variants) if _SEED.search(one)]
+        if seeded:
+            raise UsageError(f"{seeded[0]!r} sets run.seed, which --seeds gives each run; leave it out")
         for override in overrides:
             apply_override(document, override)
         for variant in variants:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,10 @@ OUTCOMES = frozenset({"optimizer steps"})
 """Budgets that a variant does not spend but brings about. A run makes a step for each batch of tasks with
 mixed outcomes, which is what curricula change. So success at equal steps describes how a difference came
 about, and is no test of a variant."""
+
+
+AT_THE_END = "the end"
+"""Stands beside the budgets for what a run ends with, whatever it spent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,33 @@ class MeasuredRun:
 
 Pair = tuple[MeasuredRun, MeasuredRun]
 """Runs of two variants with the same seed."""
+
+
+def paired(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]) -> list[Pair]:
+    """Return the runs of two variants that have the same seed, by seed."""
+    one, other = ({run.seed: run for run in variants[name]} for name in pair)
+    return [(one[seed], other[seed]) for seed in sorted(one.keys() & other.keys())]
+
+
+def finished(runs: Sequence[Pair]) -> list[Pair]:
+    """Return the pairs in which both runs are finished."""
+    return [(one, other) for one, other in runs if one.finished and other.finished]
+
+
+def usable(runs: Sequence[Pair]) -> list[Pair]:
+    """Return the finished pairs if there are any; else all, of which each is read as far as it came."""
+    return finished(runs) or list(runs)
+
+
+def amount_of(both: Pair, budget: str, fixed: float | None) -> float:
+    """Return what both runs of a pair have spent: `fixed`, or all of the cheaper one; 0 if one began only."""
+    amount = min(run.measured[-1].spent.get(budget, math.nan) for run in both)
+    return amount if fixed is None or amount <= 0 else fixed
+
+
+def is_before(both: Pair, budget: str, amount: float) -> bool:
+    """Return whether an amount was spent before one of the runs was first measured."""
+    return any(amount < run.measured[0].spent.get(budget, math.nan) for run in both)
 
 
 def read_run(path: Path, variant: str | None = None) -> MeasuredRun:

@@ -1,0 +1,190 @@
+"""What a reader of a comparison must know about its runs: one sentence each."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from genenv.config.resolved import by_key
+from genenv.config.run import RunConfig
+from genenv.research.sweeps.readings import (
+    AT_THE_END,
+    BUDGETS,
+    MeasuredRun,
+    amount_of,
+    finished,
+    is_before,
+    paired,
+    usable,
+)
+from genenv.statistics import counted
+from genenv.training.resuming import stored_digests
+from genenv.types import Json
+
+_OWN_SETTINGS = {"run.seed", "run.name", "policy.threads"}
+"""Settings in which the runs of a variant may differ."""
+
+
+def notes_of(
+    readings: Sequence[MeasuredRun],
+    variants: Mapping[str, Sequence[MeasuredRun]],
+    pairs: Sequence[tuple[str, str]],
+    at: Mapping[str, float],
+) -> list[str]:
+    """Return what is missing or unusual in compared runs, as sentences.
+
+    Args:
+        readings: all runs.
+        variants: the same by variant.
+        pairs: the variants that are compared.
+        at: amounts of budgets at which all runs are read.
+    """
+    scripted = any(run.config.policy.backend == "scripted" for run in readings)
+    return [
+        *_unpaired(variants, pairs),
+        *_other_tasks(variants, pairs),
+        *_other_files(variants),
+        *_other_settings(variants),
+        *_not_compared(variants, pairs),
+        *(["the policies are scripted and learn from nothing: this tries settings, not variants"] * scripted),
+        *_unfinished(variants, pairs),
+        *_too_early(variants, pairs, at),
+        *_read_between(readings),
+        *_spent_less(readings, at),
+    ]
+
+
+def _too_early(
+    variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tuple[str, str]], at: Mapping[str, float]
+) -> list[str]:
+    """Return a sentence for each budget and pair that lacks seeds, as one run was first measured later."""
+    found: list[str] = []
+    for budget in BUDGETS:
+        for pair in pairs:
+            runs = usable(paired(variants, pair))
+            amounts = [amount_of(both, budget, at.get(budget)) for both in runs]
+            both_amounts = zip(runs, amounts, strict=True)
+            late = [both[0].seed for both, n in both_amounts if n > 0 and is_before(both, budget, n)]
+            if late:
+                found.append(
+                    f"{':'.join(pair)} at equal {budget} lacks {counted(len(late), 'seed')} "
+                    f"({', '.join(map(str, late))}): one of the two runs was first measured after more"
+                )
+    return found
+
+
+def _other_settings(variants: Mapping[str, Sequence[MeasuredRun]]) -> list[str]:
+    """Return a sentence for each variant whose runs have several values of a setting."""
+    found: list[str] = []
+    for name, runs in variants.items():
+        tables = [by_key(run.config) for run in runs]
+        keys = dict.fromkeys(key for table in tables for key in table if key not in _OWN_SETTINGS)
+        several = [key for key in keys if any(table.get(key) != tables[0].get(key) for table in tables)]
+        if several:
+            found.append(
+                f"the runs of {name} differ in {', '.join(several)}: their mean is of several experiments; "
+                "name runs of one sweep"
+            )
+    return found
+
+
+def _unpaired(variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tuple[str, str]]) -> list[str]:
+    notes: list[str] = []
+    for pair in pairs:
+        one, other = ({run.seed for run in variants[name]} for name in pair)
+        if alone := sorted(one ^ other):
+            notes.append(
+                f"{pair[0]} and {pair[1]}: seeds {', '.join(map(str, alone))} have a run of one of them only"
+            )
+    return notes
+
+
+def _other_tasks(
+    variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Return a sentence for each pair whose held-out tasks may differ though their ids are the same."""
+    notes: list[str] = []
+    for pair in pairs:
+        one, other = (_environment(variants[name][0].config) for name in pair)
+        if differing := sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key)):
+            notes.append(
+                f"{pair[0]} and {pair[1]} differ in {', '.join(differing)}: if held-out tasks of one id are "
+                "other tasks with that, the difference is one of tasks too"
+            )
+    return notes
+
+
+def _other_files(variants: Mapping[str, Sequence[MeasuredRun]]) -> list[str]:
+    """Return a sentence for each of the user's files that runs of one variant used in several versions."""
+    notes: list[str] = []
+    for name, runs in variants.items():
+        seeds: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for run in runs:
+            for key, digest in stored_digests(run.path).items():
+                seeds[key, digest].append(run.seed)
+        for key in dict.fromkeys(key for key, _ in seeds):
+            versions = [found for (of, _), found in seeds.items() if of == key]
+            if len(versions) > 1:
+                told = " and ".join(f"seeds {', '.join(map(str, found))}" for found in versions)
+                notes.append(f"{name}: what {key} names is not the same in {told}; play some of them again")
+    return notes
+
+
+def _not_compared(
+    variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Return a sentence about variants that no pair names."""
+    left = [name for name in variants if all(name not in pair for pair in pairs)]
+    return [f"not compared: {', '.join(left)}; name them with --contrast A:B"] if left else []
+
+
+def _environment(config: RunConfig) -> dict[str, Json]:
+    """Return the settings of the environment by dotted key, without its name and who plays its seats."""
+    settings = by_key(config).items()
+    return {
+        key: value
+        for key, value in settings
+        if key.startswith("environment.") and not key.startswith(("environment.name", "environment.seats"))
+    }
+
+
+def _unfinished(variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a sentence for each run that is not finished."""
+    compared = [pair for pair in pairs if finished(paired(variants, pair))]
+    return [
+        f"{run.path} is not finished: round {max(run.metrics)} of {run.config.run.rounds}; its last "
+        f"measurement is of round {run.measured[-1].round}, and it is no part of "
+        + ("any row" if any(name in pair for pair in compared) else AT_THE_END)
+        for name, runs in variants.items()
+        for run in runs
+        if not run.finished
+    ]
+
+
+def _spent_less(readings: Sequence[MeasuredRun], at: Mapping[str, float]) -> list[str]:
+    """Return a sentence for each run that spent less of a budget than the amount at which it is read."""
+    return [
+        f"{reading.path} spent {spent:,.0f} {budget}, less than {amount:,.0f}: it is read at its end"
+        for budget, amount in at.items()
+        for reading in readings
+        if (spent := reading.measured[-1].spent[budget]) < amount
+    ]
+
+
+def _read_between(readings: Sequence[MeasuredRun]) -> list[str]:
+    """Return a sentence if success at equal budgets is read between measurements of several rounds."""
+    apart = max(
+        (
+            after.round - before.round
+            for run in readings
+            for before, after in itertools.pairwise(run.in_last_world())
+        ),
+        default=1,
+    )
+    if apart < 2:
+        return []
+    return [
+        f"measurements are up to {apart} rounds apart: success at equal budgets is read on straight lines "
+        "between them; run.eval_every=1 measures every round"
+    ]
