@@ -367,6 +367,9 @@ def test_a_metric_of_an_unfinished_run_is_compared_in_the_rounds_that_both_have(
     assert row.means == pytest.approx((4.005, 4.005))  # rounds 2 to 6 of both
     (row,) = by_metric(compare_runs(runs), ["agent/kl"], last=99)
     assert row.means == pytest.approx((3.505, 3.505))  # round 0 is the warm-up
+    more = [*runs, *(run_of(name, seed, 20, 20) for seed in (2, 3) for name in "ab")]
+    (row,) = by_metric(compare_runs(more), ["agent/kl"], last=5)
+    assert row.difference.seeds == 2  # of the finished runs, as in the rows of success
     assert final_rows({"a": runs[::2], "b": runs[1::2]}) == [("a", 0.5, "0.500 to 0.500", [0.5, 0.5])]
 
 

@@ -174,6 +174,7 @@ def test_other_settings_in_a_sweeps_folder_are_refused(tmp_path: Path) -> None:
         (["--variants", "rl+run.name=a b"], "no folder can be called 'rl+run.name=a b'"),
         (["--variants", "rl+agent.lr=0"], "agent.lr"),
         (["--from", "nowhere@0"], "nowhere is not a folder"),
+        (["--variants", "rl,RL"], "'RL' is written 'rl'"),
         (["--variants", ","], "--variants names no variant"),
         (["--set", "run.seed=7"], "'run.seed=7' sets run.seed, which --seeds gives each run"),
         (["--variants", "rl+run.seed=5"], "'rl+run.seed=5' sets run.seed"),

@@ -447,7 +447,7 @@ def metric_numbers(contrasts: Sequence[MetricContrast]) -> Iterator[Sequence[obj
 def _metric_contrast(
     variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str], name: str, last: int
 ) -> MetricContrast | None:
-    both = [[_value(run, name, last, _end(runs)) for run in runs] for runs in paired(variants, pair)]
+    both = [[_value(run, name, last, _end(runs)) for run in runs] for runs in usable(paired(variants, pair))]
     known = np.array([values for values in both if not any(map(math.isnan, values))], dtype=np.float64)
     if not known.size:
         return None

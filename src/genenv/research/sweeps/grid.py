@@ -186,7 +186,10 @@ class Grid(_File, frozen=True):
                     f"no folder can be called {variant!r}; variants have letters, digits and + = . _ - : /, "
                     f"{_LONGEST} of them at most: settings that all share go into CONFIG or --set"
                 )
-            read = parse_config(with_variant(document, variant))  # as its runs will read it
+            tables = with_variant(document, variant)
+            if tables["variant"] != variant:
+                raise UsageError(f"the variant {variant!r} is written {tables['variant']!r}: name it so")
+            read = parse_config(tables)  # as its runs will read it
             check_simulator(read.simulator)
             check_agents(read.population)
             check_own_parts(read)
