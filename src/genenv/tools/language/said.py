@@ -41,6 +41,12 @@ _MONTHS = (
     *("July", "August", "September", "October", "November", "December"),
 )
 _CLOCK = re.compile(r"(?<![\d:])(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?(?![\d:])")
+_TIME = re.compile(r"(?:[01]\d|2[0-3]):[0-5]\d")
+_TIME_SAID = re.compile(
+    r"(?<![\d:.])(?P<hour>\d\d?):(?P<minute>[0-5]\d)(?::00)?(?![\d:])(?:\s*(?P<half>[ap])\.?m\b)?",
+    re.IGNORECASE,
+)
+"""A time of day that is said, perhaps with its half of the day."""
 _QUANTITY = re.compile(rf"(?P<before>[$€£¥]?) ?(?P<number>{_DIGITS}) ?(?P<unit>{_UNITS})?")
 """A text that is a number with a unit, or with the sign of a currency."""
 _BEHIND = re.compile(
@@ -56,7 +62,8 @@ _SHORT_DIGITS = 2
 def says(words: str, answer: Json) -> bool:
     """Whether words state a value: a number as a number, text as whole words, ignoring case and spaces.
 
-    A day (`2025-03-17`) may be stated with the name of its month: `17 March 2025`, `Mar 17, 2025`.
+    A day (`2025-03-17`) may be stated with the name of its month: `17 March 2025`, `Mar 17, 2025`; a time of
+    day (`16:45`) without its first 0 or with twelve hours: `4:45 pm`.
 
     A text that is a number with a unit (`82 °C`, `$1,250.00`) may be stated otherwise too: the number, with
     the unit before it or elsewhere, or behind it no word, or a name that begins as the unit does (`82 degrees
@@ -66,6 +73,8 @@ def says(words: str, answer: Json) -> bool:
     if isinstance(answer, int | float) and not isinstance(answer, bool):
         return any(_is_number(found[0], answer) for found in _numbers(plain))
     text = caseless(str(answer))
+    if _TIME.fullmatch(text):
+        return any(_hour(found) == text for found in _TIME_SAID.finditer(plain))
     whole = re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
     if text and any(whole.search(caseless(one)) for one in (words, plain)):
         return True
@@ -102,15 +111,26 @@ def _numbers(words: str) -> Iterator[re.Match[str]]:
             yield found
 
 
+def _hour(found: re.Match[str]) -> str:
+    """A time of day that is said, as `HH:MM`; empty if there is none such."""
+    hour, half = int(found["hour"]), (found["half"] or "").lower()
+    if half and not 1 <= hour <= 12:
+        return ""
+    return f"{hour % 12 + 12 * (half == 'p') if half else hour:02}:{found['minute']}"
+
+
 def _says_day(words: str, day: re.Match[str]) -> bool:
     """Whether words state a day with the name of its month, and its year."""
     number = int(day["month"])
     if not 1 <= number <= len(_MONTHS):
         return False
     name = _MONTHS[number - 1]
-    month, one = rf"{name[:3]}(?:t|{name[3:]})?\.?", rf"0?{int(day['day'])}(?:st|nd|rd|th)?"
-    ways = rf"{one}(?: of)? {month},? {day['year']}|{month} {one},? {day['year']}"
-    return re.search(rf"(?<!\w)(?:{ways})(?!\w)", " ".join(words.split()), re.IGNORECASE) is not None
+    month, one = rf"{name[:3]}(?:t|{name[3:]})?\.?", rf"0?{int(day['day'])}(?:st|nd|rd|th|\.)?"
+    ways = rf"{one}(?: of)? {month},? {day['year']}|{month} {one}(?:,| of)? {day['year']}"
+    return (
+        re.search(rf"(?<!\w)(?:{ways})(?!\w)", " ".join(words.replace("*", "").split()), re.IGNORECASE)
+        is not None
+    )
 
 
 def _says_quantity(words: str, quantity: re.Match[str]) -> bool:
