@@ -13,7 +13,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -447,10 +447,15 @@ def _items_paths(path: Path) -> list[Path]:
     """
     if not path.is_dir():
         return [records_beside(path) if path.name.endswith(SUMMARY) else path]
-    found = sorted(summary for summary in path.rglob(f"*{SUMMARY}") if KEPT not in summary.name)
+    found = without_kept(path.rglob(f"*{SUMMARY}"))
     if not found:
         raise UsageError(f"{path} holds no results of genenv eval; name a folder or a file of them")
     return [records_beside(summary) for summary in found]
+
+
+def without_kept(summaries: Iterable[Path]) -> list[Path]:
+    """Return summaries without those from before a regrading, sorted."""
+    return sorted(path for path in summaries if KEPT not in path.name)
 
 
 def read_stored(results: Results, folder: DataFolder) -> Stored:

@@ -24,7 +24,7 @@ from genenv.config.run import RunConfig, load_config
 from genenv.environments import mixture, shown_name
 from genenv.errors import UsageError, spelled, unknown_name
 from genenv.evaluation.config import OTHERS, EvaluationConfig, load_evaluation_config
-from genenv.evaluation.evaluate import KEPT, Request, evaluate, read_files
+from genenv.evaluation.evaluate import Request, evaluate, read_files, without_kept
 from genenv.evaluation.results import SUMMARY, figures_of, read_summary
 from genenv.progress import Reporter
 from genenv.research.sweeps.grid import Grid
@@ -172,7 +172,7 @@ def headline(folder: Path, benchmark: str, limit: int | None) -> Figure | None:
     Raises:
         DataError: a summary is damaged.
     """
-    for file in sorted(one for one in folder.glob(f"*{SUMMARY}") if KEPT not in one.name):
+    for file in without_kept(folder.glob(f"*{SUMMARY}")):
         summary = read_summary(file)
         if summary["benchmark"] == benchmark and summary.get("complete") and summary.get("limit") == limit:
             return figures_of(summary)[0]

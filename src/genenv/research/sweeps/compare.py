@@ -211,7 +211,7 @@ def _contrast(
     for both in runs:
         amount = amount_of(both, budget, fixed)
         if budget != AT_THE_END and (amount <= 0 or is_before(both, budget, amount)):
-            continue  # one is not measured after its beginning yet, or was not before the other's end
+            continue  # one is only measured at its beginning, or was first measured after this amount
         found = [run.measured[-1].scores if budget == AT_THE_END else run.at(budget, amount) for run in both]
         if any(tasks[0] not in of_run for of_run in found):
             return None  # one has spent as much in the world before the shift already

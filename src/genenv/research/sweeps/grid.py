@@ -174,7 +174,7 @@ class Grid(_File, frozen=True):
         """
         document = read_tables(config)
         if not variants:
-            raise UsageError("--variants names no variant, such as genenv,uniform")
+            raise UsageError("--variants names no variant, such as random,genenv")
         seeded = [one for one in (*overrides, *variants) if _SEED.search(one)]
         if seeded:
             raise UsageError(f"{seeded[0]!r} sets run.seed, which --seeds gives each run; leave it out")

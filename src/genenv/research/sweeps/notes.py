@@ -174,7 +174,7 @@ def _spent_less(readings: Sequence[MeasuredRun], at: Mapping[str, float]) -> lis
 
 def _read_between(readings: Sequence[MeasuredRun]) -> list[str]:
     """Return a sentence if success at equal budgets is read between measurements of several rounds."""
-    apart = max(
+    most = max(
         (
             after.round - before.round
             for run in readings
@@ -182,9 +182,9 @@ def _read_between(readings: Sequence[MeasuredRun]) -> list[str]:
         ),
         default=1,
     )
-    if apart < 2:
+    if most < 2:
         return []
     return [
-        f"measurements are up to {apart} rounds apart: success at equal budgets is read on straight lines "
+        f"measurements are up to {most} rounds apart: success at equal budgets is read on straight lines "
         "between them; run.eval_every=1 measures every round"
     ]

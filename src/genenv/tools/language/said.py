@@ -40,13 +40,13 @@ _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-_CLOCK = re.compile(r"(?<![\d:])(?:[01]?\d|2[0-3]):[0-5]\d(?::[0-5]\d)?(?![\d:])")
-_TIME = re.compile(r"(?:[01]\d|2[0-3]):[0-5]\d")
-_TIME_SAID = re.compile(
-    r"(?<![\d:.])(?P<hour>\d\d?):(?P<minute>[0-5]\d)(?::00)?(?![\d:])(?:\s*(?P<half>[ap])\.?m\b)?",
+_CLOCK = re.compile(
+    r"(?<![\d:])(?P<hour>[01]?\d|2[0-3]):(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?(?![\d:])"
+    r"(?:\s*(?P<half>[ap])\.?m\b)?",
     re.IGNORECASE,
 )
 """A time of day that is said, perhaps with its half of the day."""
+_TIME = re.compile(r"(?:[01]\d|2[0-3]):[0-5]\d")
 _QUANTITY = re.compile(rf"(?P<before>[$€£¥]?) ?(?P<number>{_DIGITS}) ?(?P<unit>{_UNITS})?")
 """A text that is a number with a unit, or with the sign of a currency."""
 _BEHIND = re.compile(
@@ -74,7 +74,7 @@ def says(words: str, answer: Json) -> bool:
         return any(_is_number(found[0], answer) for found in _numbers(plain))
     text = caseless(str(answer))
     if _TIME.fullmatch(text):
-        return any(_hour(found) == text for found in _TIME_SAID.finditer(plain))
+        return any(_hour(found) == text for found in _CLOCK.finditer(plain))
     whole = re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
     if text and any(whole.search(caseless(one)) for one in (words, plain)):
         return True
@@ -112,9 +112,9 @@ def _numbers(words: str) -> Iterator[re.Match[str]]:
 
 
 def _hour(found: re.Match[str]) -> str:
-    """A time of day that is said, as `HH:MM`; empty if there is none such."""
+    """A time of day that is said, as `HH:MM`; empty if there is none such, or it has seconds."""
     hour, half = int(found["hour"]), (found["half"] or "").lower()
-    if half and not 1 <= hour <= 12:
+    if (half and not 1 <= hour <= 12) or found["second"] not in (None, "00"):
         return ""
     return f"{hour % 12 + 12 * (half == 'p') if half else hour:02}:{found['minute']}"
 
@@ -127,10 +127,8 @@ def _says_day(words: str, day: re.Match[str]) -> bool:
     name = _MONTHS[number - 1]
     month, one = rf"{name[:3]}(?:t|{name[3:]})?\.?", rf"0?{int(day['day'])}(?:st|nd|rd|th|\.)?"
     ways = rf"{one}(?: of)? {month},? {day['year']}|{month} {one}(?:,| of)? {day['year']}"
-    return (
-        re.search(rf"(?<!\w)(?:{ways})(?!\w)", " ".join(words.replace("*", "").split()), re.IGNORECASE)
-        is not None
-    )
+    plain = " ".join(words.replace("*", "").split())
+    return re.search(rf"(?<!\w)(?:{ways})(?!\w)", plain, re.IGNORECASE) is not None
 
 
 def _says_quantity(words: str, quantity: re.Match[str]) -> bool:
