@@ -12,7 +12,8 @@ from typing import Any, cast
 import pytest
 
 from genenv.tools.discover.descriptions import agreeing, examples, listed, misplaced, referring
-from genenv.tools.discover.recipes import Held, Recipe, draw_arguments, is_free
+from genenv.tools.discover.recipes import Held, Recipe, draw_arguments
+from genenv.tools.discover.slots import is_free
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.language.words import FIRST_NAMES, LAST_NAMES
 from genenv.tools.worlds.base import Tool

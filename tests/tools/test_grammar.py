@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from bundles import by_hand, made, recipe
+from bundles import asked, by_hand, call, made, recipe
 from genenv.environments.common import MOST_SCHEMA_CHARS
 from genenv.simulator.schema_sampling import sample_json
 from genenv.tools import grammar
+from genenv.tools.audit import audit
+from genenv.tools.discover.recipes import FRESH
+from genenv.tools.discover.slots import items
 from genenv.tools.environment import Tools
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
-from genenv.types import JsonObject, Seed
+from genenv.types import JsonObject, Seed, Task
 
 Written = Callable[[JsonObject, JsonObject], bool]
 
@@ -116,6 +119,93 @@ def test_tools_without_arguments_have_no_gaps_and_no_references(tmp_path: Path) 
         assert {step.tool for one in drawn for step in one.calls} == {"enter", "leave"}
     finally:
         env.world.close()
+
+
+YARD = '''
+"""Boats of a yard, whose ids are integers."""
+
+from typing_extensions import TypedDict
+
+boats = {n: {"name": name, "afloat": True} for n, name in enumerate(["Ebba", "Nora", "Siv"], 41)}
+last = {"moved": ""}
+
+
+class Move(TypedDict):
+    boat: int
+    berth: int
+
+
+def lift(boat_id: int) -> None:
+    """Take a boat out of the water."""
+    boats[boat_id]["afloat"] = False
+
+
+def wash(boat_ids: list[int]) -> None:
+    """Wash boats."""
+    for boat_id in boat_ids:
+        boats[boat_id]["clean"] = True
+
+
+def move(moves: list[Move]) -> None:
+    """Give boats other berths."""
+    for one in moves:
+        boats[one["boat"]]["berth"] = one["berth"]
+
+
+def note(boat_id: int) -> None:
+    """Note that a boat was seen."""
+    assert boat_id in boats
+    last["moved"] = "a boat"
+'''
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Tools]:
+    kind = "boats.#"
+    recipes = (
+        *(recipe(name, writes=True, boat_id=kind) for name in ("lift", "note")),
+        recipe("wash", writes=True, boat_ids=kind),
+        recipe("move", writes=True, **{"moves": FRESH, "moves.boat": kind}),
+    )
+    env = Tools(ToolsConfig(), by_hand(tmp_path / "yard", YARD, *recipes))
+    yield env
+    env.world.close()
+
+
+@pytest.mark.parametrize("longest", [MOST_SCHEMA_CHARS, 6000])
+def test_ids_that_are_integers_or_in_lists_or_in_records_are_of_records_that_exist(
+    yard: Tools, monkeypatch: pytest.MonkeyPatch, longest: int
+) -> None:
+    monkeypatch.setattr(grammar, "MOST_SCHEMA_CHARS", longest)
+    spec = {"n_calls": 1, "chained": False, "answer": False, "n_tools": 4, "calls": [_call("lift")]}
+    seed, rng = Seed(id="one", environment="tools", spec=spec, skills=()), random.Random(0)
+    schema = yard.spec_schema(seed)
+    assert ("anyOf" in schema) == (
+        longest == MOST_SCHEMA_CHARS
+    )  # else fields need not agree, but ids are listed
+    drawn = [Program.model_validate(sample_json(schema, rng)) for _ in range(200)]
+    named: dict[str, set[int]] = {}
+    for step in (step for one in drawn for step in one.calls):
+        for value in (value for argument in step.args.values() for value in items(argument)):
+            named.setdefault(step.tool, set()).add(value["boat"] if isinstance(value, dict) else value)
+    assert named == {tool: {41, 42, 43} for tool in ("lift", "wash", "move", "note")}
+
+
+def test_the_audit_tries_other_ids_of_any_form(yard: Tools) -> None:
+    rows: dict[str, JsonObject] = {
+        "lift": {"boat_id": 41},
+        "wash": {"boat_ids": [41]},
+        "move": {"moves": [{"boat": 41, "berth": 7}]},
+    }
+    for tool, args in rows.items():
+        task = asked(yard, call(tool, **args))
+        assert isinstance(task, Task)
+        assert audit(yard, task) is None
+    task = asked(yard, call("note", boat_id=41))
+    assert isinstance(task, Task)
+    problem = audit(yard, task)
+    assert problem is not None
+    assert problem.explanation == "With another boat_id of note the end is the same."
 
 
 def _call(tool: str) -> JsonObject:

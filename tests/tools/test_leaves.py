@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from genenv.tools.discover.recipes import meant
+from genenv.tools.discover.slots import meant
 from genenv.tools.discover.state_values import (
     about,
     held_in,

@@ -18,14 +18,8 @@ from genenv.tools.bundle import comparable
 from genenv.tools.discover.answers import result_values, shown_by
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.nondeterminism import find_nondeterminism
-from genenv.tools.discover.recipes import (
-    CallStats,
-    Held,
-    Recipe,
-    draw_arguments,
-    parsed_result,
-    taken,
-)
+from genenv.tools.discover.recipes import CallStats, Held, Recipe, draw_arguments, parsed_result
+from genenv.tools.discover.slots import taken
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool
 from genenv.tools.worlds.folder import Original, WorkingFolder, staged_lines

@@ -23,8 +23,8 @@ from genenv.tools.discover.recipes import (
     found_by,
     is_refused,
     succeeded,
-    taken,
 )
+from genenv.tools.discover.slots import taken
 from genenv.tools.discover.state_values import indices, parts_of, records, untold
 from genenv.tools.environment import Tools
 from genenv.tools.generate.fresh_values import fresh

@@ -12,6 +12,7 @@ from genenv.tools.calls import format_calls
 from genenv.tools.check import calls_of, check, difference, is_obtained, is_solvable, lookups
 from genenv.tools.discover.answers import has_list
 from genenv.tools.discover.recipes import FRESH
+from genenv.tools.discover.slots import alone, arguments, filled, replaced
 from genenv.tools.discover.state_values import wanted
 from genenv.tools.generate.fresh_values import fresh, other_values
 from genenv.tools.language.said import says, states
@@ -121,11 +122,14 @@ def _needs_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
     for number, call in enumerate(calls):
         recipe, tool = toolbox.graph.recipes[call.tool], toolbox.world.tools[call.tool]
         rng = random.Random(f"{json.dumps(task.spec)} {number}")
-        for name in call.args if recipe.writes else ():
-            if name in recipe.unseen:
-                continue
+        for name in filled(tool, recipe.ways, call.args) if recipe.writes else ():
             way = recipe.ways.get(name, "")
-            others = other_values(tool, name, call.args[name], rng) if way == FRESH else values.get(way, ())
+            if name in recipe.unseen or (name not in call.args and way == FRESH):
+                continue
+            if way == FRESH:
+                others = other_values(tool, name, call.args[name], rng)
+            else:
+                others = arguments(*alone(tool, name), values.get(way, ()))
             for other in islice(_with_others(tool, call, name, others), _MOST_OTHERS):
                 played = toolbox.world.play([*before, *calls[:number], other, *calls[number + 1 :]])
                 if any(one.error for one in played.outcomes):
@@ -140,8 +144,8 @@ def _needs_every_value(toolbox: Toolbox, task: Task) -> Rejection | None:
 def _with_others(tool: Tool, call: Call, name: str, others: Iterable[Json]) -> Iterator[Call]:
     """Yield a call with each of some other values of an argument that can be given."""
     for other in others:
-        made = Call(tool=call.tool, args={**call.args, name: other})
-        if other != call.args[name] and tool.problem(made.args) is None:
+        made = Call(tool=call.tool, args=replaced(call.args, name, other))
+        if made != call and tool.problem(made.args) is None:
             yield made
 
 
@@ -172,7 +176,7 @@ def _needless(toolbox: Toolbox, task: Task, number: int, outcome: Outcome) -> li
     rng, values = random.Random(f"{json.dumps(task.spec)} {number}"), toolbox.values(program)
     for name in program.calls[number].args:
         kinds = (ways.get(name, ""), *wanted(name, call.tool, [*values]))
-        known = [value for kind in kinds for value in values.get(kind, ())[:_MOST_OTHERS]]
+        known = [one for kind in kinds for one in arguments(tool, name, values.get(kind, ())[:_MOST_OTHERS])]
         others = _with_others(tool, call, name, [*other_values(tool, name, call.args[name], rng), *known])
         ends = (toolbox.world.play([*start, other]).outcomes[-1] for other in others)
         same = (is_obtained(toolbox, task, call, outcome, [(call, one)]) for one in ends)

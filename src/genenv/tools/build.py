@@ -12,6 +12,7 @@ from typing import cast
 from genenv.environments.common import Refused
 from genenv.tools.calls import format_calls
 from genenv.tools.discover.recipes import is_refused, parsed_result
+from genenv.tools.discover.slots import arguments
 from genenv.tools.discover.state_values import at
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.language.wording import absent, alike, known_answer, label
@@ -147,7 +148,8 @@ def _incomplete(toolbox: Toolbox, program: Program) -> None:
     if problem := replace(tool, parameters={**tool.parameters, "required": []}).problem(step.args):
         raise Refused(RejectReason.SCHEMA, problem.rstrip("."))
     (missing,), rng, before = absent(tool, step), random.Random(0), _literal(program.before)
-    known = toolbox.values(program).get(toolbox.graph.recipes[tool.name].ways.get(missing, ""), ())
+    way = toolbox.graph.recipes[tool.name].ways.get(missing, "")
+    known = arguments(tool, missing, toolbox.values(program).get(way, ()))
     known = [value for value in known if value != program.calls[0].args.get(missing)]
     values = rng.sample(known, min(_COMPLETIONS, len(known))) or [
         fresh(tool, missing, rng) for _ in range(_COMPLETIONS)

@@ -11,11 +11,13 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
 from genenv.environments.common import MOST_SCHEMA_CHARS, closed_object
 from genenv.tools.discover.recipes import Link
+from genenv.tools.discover.slots import alone, arguments, items
 from genenv.tools.discover.state_values import ANY
 from genenv.tools.generate.plans import Plan, sizes_shown
 from genenv.tools.language.wording import left_out, omittable
@@ -74,8 +76,8 @@ def schema_from_state(toolbox: Toolbox, seed: Seed, own: ToolsParameters) -> Jso
 def schema_of_calls(toolbox: Toolbox, seed: Seed) -> JsonObject:
     """Return the JSON schema of programs of any calls, and of any calls before them that set up the state.
 
-    If it would be longer than servers take, calls need not agree with the program's difficulty fields, and no
-    ids are listed: the gate refuses what is wrong.
+    If it would be longer than servers take, calls need not agree with the program's difficulty fields; if it
+    still would be, no ids are listed either. The gate refuses what is wrong.
 
     Args:
         toolbox: the tools that the programs call.
@@ -84,9 +86,11 @@ def schema_of_calls(toolbox: Toolbox, seed: Seed) -> JsonObject:
     names = tuple(toolbox.tools_in_prompt(seed))
     known = toolbox.schemas_of_calls
     if names not in known:
-        exact = _exact(toolbox, _Calls(toolbox, names, listed=_listed_values(toolbox)))
-        is_long = len(str(exact)) > MOST_SCHEMA_CHARS
-        known[names] = _loose(toolbox, _Calls(toolbox, names, listed={})) if is_long else exact
+        values = _known_values(toolbox)
+        known[names] = _exact(toolbox, _Calls(toolbox, names, values))
+        for some in (values, _NO_VALUES):
+            if len(str(known[names])) > MOST_SCHEMA_CHARS:
+                known[names] = _loose(toolbox, _Calls(toolbox, names, some))
     return known[names]
 
 
@@ -154,26 +158,68 @@ def _sizes(toolbox: Toolbox, n: int, gap: str) -> list[int]:
     return [size for size in sizes if size < there] if gap == "no_tool" else sizes
 
 
-def _listed_values(toolbox: Toolbox) -> dict[tuple[str, str], JsonObject]:
-    """Return the schemas of the arguments that take ids of records, by tool and parameter.
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Values that arguments may take."""
 
-    They are those of the first state, and those that the tasks of the bundle take: calls before a task make
-    records. A random variation may take another one, which no simulator can write.
+    held: Mapping[str, Sequence[Json]] = field(default_factory=dict[str, Sequence[Json]])
+    """Values of the state and of users, by kind."""
+    given: Mapping[tuple[str, str], Sequence[Json]] = field(
+        default_factory=dict[tuple[str, str], Sequence[Json]]
+    )
+    """Arguments of the tasks of a bundle, by tool and parameter."""
+
+    def schema(self, toolbox: Toolbox, name: str, parameter: str) -> JsonObject:
+        """Return the schema of an argument: the tool's, with known values, if these are few.
+
+        Args:
+            toolbox: the tools.
+            name: the name of the tool.
+            parameter: its parameter.
+        """
+        tool, recipe = toolbox.world.tools[name], toolbox.graph.recipes.get(name)
+        schema = writable(tool.resolved(tool.properties[parameter]))
+        for slot, kind in recipe.ways.items() if recipe else ():
+            outer, _, inner = (slot, "", "") if slot in tool.properties else slot.partition(".")
+            if outer == parameter and self.held.get(kind):
+                given = [*itertools.chain(*map(items, self.given.get((name, parameter), ())))]
+                if inner:
+                    given = [one[inner] for one in given if isinstance(one, Mapping) and inner in one]
+                of, part = alone(tool, slot)
+                values = itertools.chain(*map(items, (*arguments(of, part, self.held[kind]), *given)))
+                if listed := _listed([*{repr(one): one for one in values}.values()]):
+                    schema = _placed(schema, inner, listed)
+        return schema
+
+
+_NO_VALUES = _Known()
+
+
+def _placed(schema: JsonObject, inner: str, listed: JsonObject) -> JsonObject:
+    """Return a schema with another one in the place of its items, or of a field of its records."""
+    if schema.get("type") == "array":
+        return {**schema, "items": _placed(cast(JsonObject, schema.get("items", {})), inner, listed)}
+    if not inner:
+        return listed
+    fields = cast("Mapping[str, JsonObject]", schema.get("properties", {}))
+    return (
+        {**schema, "properties": {**fields, inner: _placed(fields[inner], "", listed)}}
+        if inner in fields
+        else schema
+    )
+
+
+def _known_values(toolbox: Toolbox) -> _Known:
+    """Return the values of the first state, and those that the tasks of the bundle take.
+
+    Calls before a task make records. A random variation may take another one, which no simulator can write.
     """
-    bundle, graph = toolbox.bundle, toolbox.graph
-    known = toolbox.values_in(toolbox.world.play(toolbox.beginning).state)
-    given = defaultdict[tuple[str, str], dict[str, Json]](dict)
-    for program in bundle.base.values():
+    given = defaultdict[tuple[str, str], list[Json]](list)
+    for program in toolbox.bundle.base.values():
         for step in (*program.before, *program.calls):
             for name, value in step.args.items():
-                given[step.tool, name][repr(value)] = value
-    ways = {(one.tool, name): kind for one in graph.recipes.values() for name, kind in one.ways.items()}
-    return {
-        place: listed
-        for place, kind in ways.items()
-        if kind in known
-        and (listed := _listed([*({repr(one): one for one in known[kind]} | given[place]).values()]))
-    }
+                given[step.tool, name].append(value)
+    return _Known(toolbox.values_in(toolbox.world.play(toolbox.beginning).state), given)
 
 
 def _listed(values: Sequence[Json]) -> JsonObject | None:
@@ -193,14 +239,12 @@ class _Calls:
     Args:
         toolbox: the tools.
         names: the tools that may be called.
-        listed: schemas of arguments that take ids, by tool and parameter.
+        values: the values that arguments may take.
     """
 
-    def __init__(
-        self, toolbox: Toolbox, names: Sequence[str], listed: Mapping[tuple[str, str], JsonObject]
-    ) -> None:
+    def __init__(self, toolbox: Toolbox, names: Sequence[str], values: _Known) -> None:
         self._tools, self._graph = toolbox.world.tools, toolbox.graph
-        self._names, self._listed = names, listed
+        self._names, self._argument = names, partial(values.schema, toolbox)
         self._writers = [name for name, one in toolbox.graph.recipes.items() if one.writes]
         self._numbers = {name: number for number, name in enumerate(self._tools)}
         self.definitions: dict[str, Json] = {}
@@ -300,7 +344,7 @@ class _Calls:
             given = [one for one in tool.properties if one != without]
             return {
                 "type": "object",
-                "properties": {one: self._value(name, one) for one in given},
+                "properties": {one: self._argument(name, one) for one in given},
                 "required": [one for one in given if needed and one in tool.required],
                 "additionalProperties": False,
             }
@@ -316,11 +360,6 @@ class _Calls:
             use = {"parameter": {"const": parameter}, "call": {"const": source}, "path": path}
             ways.append(closed_object(use))
         return {"type": "array", "items": {"anyOf": ways}, "minItems": 1, "maxItems": len(ways)}
-
-    def _value(self, name: str, parameter: str) -> JsonObject:
-        """An argument: an id of a record that exists, or what the tool's schema says."""
-        tool = self._tools[name]
-        return self._listed.get((name, parameter)) or writable(tool.resolved(tool.properties[parameter]))
 
     def _path(self, kinds: Sequence[str]) -> JsonObject:
         """The paths in a result that match one of some kinds; any path, if there are none."""
@@ -359,7 +398,8 @@ class _Steps:
     """Builds the schema of each call once, as a definition that all programs share."""
 
     def __init__(self, toolbox: Toolbox, program: Program) -> None:
-        self._toolbox, self._values = toolbox, toolbox.values(program)
+        self._toolbox = toolbox
+        self._argument = partial(_Known(toolbox.values(program)).schema, toolbox)
         self._names: dict[tuple[object, ...], str] = {}
         self.definitions: dict[str, Json] = {}
 
@@ -405,7 +445,7 @@ class _Steps:
             args: JsonObject = {
                 "type": "object",
                 "properties": {
-                    one: {"const": fixed[one]} if one in fixed else self._value(name, one)
+                    one: {"const": fixed[one]} if one in fixed else self._argument(name, one)
                     for one in tool.properties
                     if one != absent
                 },
@@ -422,12 +462,6 @@ class _Steps:
                 {"tool": {"const": name}, "args": args, "uses": {"const": uses}}
             )
         return {"$ref": f"#/$defs/{key}"}
-
-    def _value(self, name: str, parameter: str) -> Json:
-        """Return the schema of an argument: values from the state or from users, else the tool's schema."""
-        tool = self._toolbox.world.tools[name]
-        known = self._values.get(self._toolbox.graph.recipes[name].ways.get(parameter, ""), ())
-        return _listed(known) or writable(tool.resolved(tool.properties[parameter]))
 
 
 def writable(schema: JsonObject) -> JsonObject:

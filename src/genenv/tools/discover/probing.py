@@ -25,17 +25,12 @@ from genenv.tools.discover.recipes import (
     CallStats,
     Held,
     Recipe,
-    alone,
     draw_arguments,
-    is_free,
     is_refused,
-    items,
-    meant,
-    slots,
     source_of,
     succeeded,
-    taken,
 )
+from genenv.tools.discover.slots import alone, is_free, items, meant, slots, taken
 from genenv.tools.discover.state_values import (
     INDEX,
     Records,

@@ -17,11 +17,12 @@ from pydantic import JsonValue
 
 from genenv.tools.discover.descriptions import agreeing, is_said_required, is_wanted, misplaced, referring
 from genenv.tools.discover.free_records import free_records
+from genenv.tools.discover.slots import alone, items, meant, required_fields, slots, taken, takes_list
 from genenv.tools.discover.state_values import Records, refers, wanted, words_of
-from genenv.tools.generate.fresh_values import consistent, fresh, record_noun, told_values
+from genenv.tools.generate.fresh_values import consistent, fresh, told_values
 from genenv.tools.language.words import COLUMN, SAID
 from genenv.tools.worlds.base import Call, Outcome, Tool
-from genenv.types import Json, JsonObject
+from genenv.types import Json
 
 FRESH = "new"
 """The source of values that are drawn from the schema and the parameter's name."""
@@ -238,11 +239,10 @@ def draw_arguments(
             continue
         values = taken(tool, name, bound.get(name) or own.get(way) or held.values[way])
         same = [args[one] for one in args if _alike(chosen[one], way, args[one])]
-        is_list = tool.resolved(tool.properties[name]).get("type") == "array"
         if match := COLUMN.fullmatch(way):  # all columns come from one row
             one = values[rows.setdefault(match[1], rng.randrange(len(values)))]
-            args[name] = [one] if is_list else one
-        elif is_list:
+            args[name] = [one] if takes_list(tool, name) else one
+        elif takes_list(tool, name):
             times = rng.randint(1, min(_LONGEST_LIST, len(values)))
             listed = [_chosen(values, recipe.fails.get(name, ()), rng) for _ in range(times)]
             listed = [one for one in listed if one not in same] or listed
@@ -268,7 +268,7 @@ def _inner(
     for name, way in ways.items():
         outer, _, field = name.partition(".")
         if name not in tool.properties and outer in given and not (way == FRESH and needed[name]):
-            is_due = way != FRESH and held.values.get(way) and field in _required(_record(tool, outer))
+            is_due = way != FRESH and held.values.get(way) and field in required_fields(tool, outer)
             if name in chosen or is_due:  # a field that the record has in any case
                 found.setdefault(outer, {})[field] = way
     return found
@@ -307,9 +307,8 @@ def _related(
         ]
         drawn = rng.choice(good if good and rng.random() >= _AGAIN else pairs)
         for place, slot in enumerate(pair_of):
-            is_list = tool.resolved(tool.properties[slot]).get("type") == "array"
             fitting = [pair[place] for pair in good or pairs if pair[1 - place] == drawn[1 - place]]
-            found[slot] = fitting if is_list and fitting else [drawn[place]]
+            found[slot] = fitting if takes_list(tool, slot) and fitting else [drawn[place]]
     return found
 
 
@@ -328,67 +327,6 @@ def _chosen(
     return _chosen(others, fails, rng) if others else drawn
 
 
-_MOST_SLOTS = 16
-"""Number of slots of a tool from which on optional fields of records are left out."""
-
-
-def slots(tool: Tool) -> dict[str, bool]:
-    """Return what takes a value, and whether it must: parameters, and fields of records, as `name.field`.
-
-    Of fields that a record must have, texts, integers and lists are listed; others are drawn with the record.
-    """
-    found: dict[str, bool] = {}
-    for outer in tool.properties:
-        found[outer] = outer in tool.required
-        record = _record(tool, outer)
-        needed = _required(record)
-        for name, schema in cast("Mapping[str, JsonObject]", record.get("properties", {})).items():
-            is_plain = tool.resolved(schema).get("type") in ("string", "integer", "array")
-            if (is_plain and "enum" not in schema) if name in needed else len(found) < _MOST_SLOTS:
-                found.setdefault(f"{outer}.{name}", outer in tool.required and name in needed)
-    return found
-
-
-def _required(record: JsonObject) -> Sequence[str]:
-    """Return the fields that a record must have."""
-    return cast("Sequence[str]", record.get("required", ()))
-
-
-def _record(tool: Tool, outer: str) -> JsonObject:
-    """Return the schema of a parameter, or of its items if it is a list."""
-    schema = tool.resolved(tool.properties[outer])
-    return (
-        tool.resolved(cast(JsonObject, schema.get("items", {}))) if schema.get("type") == "array" else schema
-    )
-
-
-def is_free(tool: Tool, slot: str) -> bool:
-    """Whether a required parameter is a list of records of which the schema names no field."""
-    if slot not in tool.required:
-        return False
-    schema = tool.resolved(tool.properties[slot])
-    items = tool.resolved(cast(JsonObject, schema.get("items", {})))
-    named = items.keys() & {"properties", "enum", "const", "anyOf", "oneOf", "allOf", "examples"}
-    return items.get("type") == "object" and not named and not schema.get("examples")
-
-
-def alone(tool: Tool, slot: str) -> tuple[Tool, str]:
-    """Return a tool that has a slot as a parameter, and the name of that parameter."""
-    if slot in tool.properties:
-        return tool, slot
-    outer, _, field = slot.partition(".")
-    record = _record(tool, outer)
-    schema = cast("Mapping[str, Json]", record["properties"])[field]
-    parameters: JsonObject = {**tool.parameters, "properties": {field: schema}}
-    return Tool(name=record_noun(tool, record, outer), parameters=parameters), field
-
-
-def meant(slot: str) -> str:
-    """Return the name by which the source of a slot is looked for: the `id` of `topics` is a topic's."""
-    outer, _, field = slot.partition(".")
-    return f"{outer}_{field}" if field and refers(field) else field or outer
-
-
 def found_by(tool: Tool, slot: str, way: str) -> str:
     """Return how the source of a slot's values was found, in a few words."""
     of, name = alone(tool, slot)
@@ -397,21 +335,6 @@ def found_by(tool: Tool, slot: str, way: str) -> str:
     if way.startswith(SAID):
         return "what users say"
     return "by name" if wanted(meant(slot), tool.name, [way]) else "by trying"
-
-
-def taken(tool: Tool, slot: str, values: Sequence[Json]) -> Sequence[Json]:
-    """Return values in the type that a slot has: keys in JSON are texts, times have a day."""
-    of, name = alone(tool, slot)
-    schema = _record(of, name)
-    if schema.get("format") == "date":
-        return [one[:10] if isinstance(one, str) and _TIME.match(one) else one for one in values]
-    told = schema.get("type")
-    types = set(cast("list[str]", told if isinstance(told, list) else [told]))
-    if types & {"integer", "number"} and "string" not in types:
-        return [int(one) if isinstance(one, str) and _WHOLE.fullmatch(one) else one for one in values]
-    if "string" in types and not types & {"integer", "number"}:
-        return [str(one) if type(one) is int else one for one in values]
-    return values
 
 
 def _place(
@@ -430,8 +353,7 @@ def _place(
                 record[name] = fresh(of, field, rng)
                 continue
             one = rng.choice(taken(of, field, held.values[way] if own is None else own[way]))
-            is_list = of.resolved(of.properties[field]).get("type") == "array"
-            record[name] = [one] if is_list else one
+            record[name] = [one] if takes_list(of, field) else one
         record |= consistent({name: one for name, one in record.items() if fields.get(name, FRESH) == FRESH})
 
 
@@ -549,15 +471,9 @@ class CallStats:
             self._values |= {repr(value): value for value in values}
 
 
-def items(value: Json) -> list[Json]:
-    """Return the items of a list, or a value as the only item: arguments hold state values in lists."""
-    return value if isinstance(value, list) else [value]
-
-
 RESULT_OF = "()."
 """Separator between a tool and the kind of a value in its result, as in `list_branches().#`."""
 _LINE = re.compile(r"\s*([A-Za-z][\w -]{0,30}?):[ \t]+(\S.*?)\s*")
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:")
 _WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,14})")
 _LEAST_FIELDS = 2
 

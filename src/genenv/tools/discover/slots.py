@@ -1,0 +1,133 @@
+"""What takes a value in a call of a tool: its parameters, and the fields of records that they are given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
+
+from genenv.tools.discover.state_values import refers
+from genenv.tools.generate.fresh_values import record_noun
+from genenv.tools.worlds.base import Tool
+from genenv.types import Json, JsonObject
+
+_MOST_SLOTS = 16
+"""Number of slots of a tool from which on optional fields of records are left out."""
+
+
+def slots(tool: Tool) -> dict[str, bool]:
+    """Return what takes a value, and whether it must: parameters, and fields of records, as `name.field`.
+
+    Of fields that a record must have, texts, integers and lists are listed; others are drawn with the record.
+    """
+    found: dict[str, bool] = {}
+    for outer in tool.properties:
+        found[outer] = outer in tool.required
+        record = _record(tool, outer)
+        needed = required_fields(tool, outer)
+        for name, schema in cast("Mapping[str, JsonObject]", record.get("properties", {})).items():
+            is_plain = tool.resolved(schema).get("type") in ("string", "integer", "array")
+            if (is_plain and "enum" not in schema) if name in needed else len(found) < _MOST_SLOTS:
+                found.setdefault(f"{outer}.{name}", outer in tool.required and name in needed)
+    return found
+
+
+def required_fields(tool: Tool, outer: str) -> Sequence[str]:
+    """Return the fields that a record in an argument must have."""
+    return cast("Sequence[str]", _record(tool, outer).get("required", ()))
+
+
+def _record(tool: Tool, outer: str) -> JsonObject:
+    """Return the schema of a parameter, or of its items if it is a list."""
+    schema = tool.resolved(tool.properties[outer])
+    return (
+        tool.resolved(cast(JsonObject, schema.get("items", {}))) if schema.get("type") == "array" else schema
+    )
+
+
+def is_free(tool: Tool, slot: str) -> bool:
+    """Whether a required parameter is a list of records of which the schema names no field."""
+    if slot not in tool.required:
+        return False
+    schema = tool.resolved(tool.properties[slot])
+    items = tool.resolved(cast(JsonObject, schema.get("items", {})))
+    named = items.keys() & {"properties", "enum", "const", "anyOf", "oneOf", "allOf", "examples"}
+    return items.get("type") == "object" and not named and not schema.get("examples")
+
+
+def alone(tool: Tool, slot: str) -> tuple[Tool, str]:
+    """Return a tool that has a slot as a parameter, and the name of that parameter."""
+    if slot in tool.properties:
+        return tool, slot
+    outer, _, field = slot.partition(".")
+    record = _record(tool, outer)
+    schema = cast("Mapping[str, Json]", record["properties"])[field]
+    parameters: JsonObject = {**tool.parameters, "properties": {field: schema}}
+    return Tool(name=record_noun(tool, record, outer), parameters=parameters), field
+
+
+def meant(slot: str) -> str:
+    """Return the name by which the source of a slot is looked for: the `id` of `topics` is a topic's."""
+    outer, _, field = slot.partition(".")
+    return f"{outer}_{field}" if field and refers(field) else field or outer
+
+
+def taken(tool: Tool, slot: str, values: Sequence[Json]) -> Sequence[Json]:
+    """Return values in the type that a slot has: keys in JSON are texts, times have a day."""
+    of, name = alone(tool, slot)
+    schema = _record(of, name)
+    if schema.get("format") == "date":
+        return [one[:10] if isinstance(one, str) and _TIME.match(one) else one for one in values]
+    told = schema.get("type")
+    types = set(cast("list[str]", told if isinstance(told, list) else [told]))
+    if types & {"integer", "number"} and "string" not in types:
+        return [int(one) if isinstance(one, str) and _WHOLE.fullmatch(one) else one for one in values]
+    if "string" in types and not types & {"integer", "number"}:
+        return [str(one) if type(one) is int else one for one in values]
+    return values
+
+
+def takes_list(tool: Tool, parameter: str) -> bool:
+    """Whether a parameter takes a list."""
+    return tool.resolved(tool.properties[parameter]).get("type") == "array"
+
+
+def arguments(tool: Tool, parameter: str, values: Sequence[Json]) -> list[Json]:
+    """Return values of the state or of users as a parameter takes them: in its type, in a list if it is one.
+
+    Those that its schema refuses are left out.
+    """
+    given = [one for one in taken(tool, parameter, values) if tool.fits(parameter, one)]
+    return [[one] for one in given] if takes_list(tool, parameter) else given
+
+
+def items(value: Json) -> list[Json]:
+    """Return the items of a list, or a value as the only item: arguments hold state values in lists."""
+    return value if isinstance(value, list) else [value]
+
+
+def filled(tool: Tool, named: Iterable[str], args: Mapping[str, Json]) -> list[str]:
+    """Return the slots that arguments fill: parameters, and those of some named fields that a record has."""
+    found = [*args]
+    for slot in named:
+        outer, _, field = slot.partition(".")
+        records = items(args.get(outer)) if slot not in tool.properties else ()
+        if any(isinstance(one, Mapping) and field in one for one in records):
+            found.append(slot)
+    return found
+
+
+def replaced(args: Mapping[str, Json], slot: str, value: Json) -> dict[str, Json]:
+    """Return arguments with another value in a slot: a parameter, or a field of all records that have it."""
+    if slot in args:
+        return {**args, slot: value}
+    outer, _, field = slot.partition(".")
+    held = args[outer]
+    records = [
+        {**one, field: value} if isinstance(one, Mapping) and field in one else one for one in items(held)
+    ]
+    return {**args, outer: records if isinstance(held, list) else records[0]}
+
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:")
+_WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,14})")
