@@ -28,17 +28,19 @@ from genenv.tools.audit import audit, misstated
 from genenv.tools.bundle import Bundle, comparable
 from genenv.tools.bundle_check import check_tools
 from genenv.tools.calls import format_calls
-from genenv.tools.check import calls_of
+from genenv.tools.check import _is_listed, calls_of
+from genenv.tools.discover.answers import shown_by
 from genenv.tools.discover.nondeterminism import refusing_past
 from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Wanted
 from genenv.tools.generate.written_tasks import Proposal, program_of
-from genenv.tools.language.said import says, unfounded
+from genenv.tools.language.said import claims, says, unfounded
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
 from genenv.tools.toolbox import is_for_measuring
+from genenv.tools.worlds.base import Outcome
 from genenv.tools.worlds.origins import PythonOrigin
-from genenv.types import JsonObject, Lineage, Origin, Rejection, RejectReason, Seed, Task
+from genenv.types import Json, JsonObject, Lineage, Origin, Rejection, RejectReason, Seed, Task
 
 
 @pytest.fixture(scope="module")
@@ -245,6 +247,41 @@ def test_an_answer_is_said_as_a_number_or_in_whole_words(
     words: str, answer: float | str, stated: bool
 ) -> None:
     assert says(words, answer) is stated
+
+
+@pytest.mark.parametrize(
+    ("words", "answer", "claimed"),
+    [
+        ("Her vet is **Minka**.", "Minka", True),
+        ("It is not Minka but Bello.", "Minka", False),
+        ("It isn't Bello, it is Minka.", "Minka", True),
+        ("The room is **not** available.", "available", False),
+        ("It is *Minka* or *Bello*.", "Minka", False),
+        ("Either Rex, Bello, or Minka.", "Minka", False),
+        ("Minka or someone else: Minka.", "Minka", True),
+        ("Of Minka or Bello, Minka is older.", "Minka", True),
+        ("There are 3, 4 or 5.", 4, False),
+        ("There are 4, or 2 a day.", 4, False),
+        ("There are 4: not 3 or 5.", 4, True),
+        ("There are not 4 but 5.", 4, False),
+        ("There are 4, if it is not 5.", 4, True),
+        ("It costs 12.50, not 4.", 12.5, True),
+    ],
+)
+def test_an_answer_that_is_denied_or_one_of_several_is_no_answer(
+    words: str, answer: float | str, claimed: bool
+) -> None:
+    assert claims(words, answer, {"Minka", "Bello", "Rex"}) is claimed
+
+
+def test_codes_in_capital_letters_are_listed_in_capital_letters() -> None:
+    words = "It's in FR. I'm sure: Paid."
+    assert [one for one in ("FR", "IN", "IT", "M", "paid") if _is_listed(words, one)] == ["FR", "paid"]
+
+
+def test_a_column_of_0_and_1_is_not_asked_for() -> None:
+    rows: list[Json] = [{"name": "A", "active": 0, "seats": 1}, {"name": "B", "active": 1, "seats": 2}]
+    assert shown_by(Outcome(result=one) for one in rows)[1] == ("name", "seats")
 
 
 def test_a_reply_that_lists_numbers_until_one_is_right_does_not_pass(

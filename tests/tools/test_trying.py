@@ -15,6 +15,7 @@ from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.nondeterminism import traces
 from genenv.tools.discover.probing import Patience, Probe
 from genenv.tools.discover.recipes import (
+    FRESH,
     CallStats,
     Graph,
     Held,
@@ -441,6 +442,27 @@ def test_what_another_graph_has_is_tried_again_and_not_searched_again() -> None:
     ways = [{name: one.ways for name, one in found.recipes.items()} for found in (graph, other)]
     assert ways[0] == ways[1]
     assert again.played < new.played / 2
+
+
+class Pantry:
+    """A shelf with a place in the room, beside its jars."""
+
+    def __init__(self) -> None:
+        self.place = "/room/shelf"
+        self.jars: dict[str, dict[str, int]] = {"plums": {"grams": 300}}
+
+    def fill(self, name: str, grams: int) -> None:
+        """Fill a new jar."""
+        if name in self.jars:
+            raise ValueError("there is one")
+        self.jars[name] = {"grams": grams}
+
+
+def test_made_up_values_are_tried_where_another_graph_has_what_no_name_suggests() -> None:
+    strange = Recipe(tool="fill", writes=True, ways={"name": "place", "grams": FRESH}, success=1.0)
+    explorer = Explorer(InProcessWorld(f"{__name__}:Pantry"), random.Random(0))
+    graph = explorer.explore(other=Graph({"fill": strange}))  # found when there was no shelf yet
+    assert graph.recipes["fill"].ways == {"name": FRESH, "grams": FRESH}
 
 
 def test_what_another_graph_has_is_kept_if_there_is_no_time_to_try_it_again() -> None:

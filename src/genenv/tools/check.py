@@ -18,7 +18,7 @@ from genenv.tools.calls import Reply, read_reply
 from genenv.tools.discover.answers import has_items
 from genenv.tools.discover.recipes import FRESH, is_refused
 from genenv.tools.discover.state_values import leaves, refers
-from genenv.tools.language.said import says, unfounded
+from genenv.tools.language.said import claims, says, states, unfounded
 from genenv.tools.language.wording import (
     asks,
     asks_for,
@@ -123,8 +123,7 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played
         or (f"The state differs at {place}." if place else None)
         or _unread(toolbox, wanted.outcomes[len(before) :], calls, executed.outcomes, task)
         or untraced(toolbox, oracle, calls, executed.outcomes)
-        or _unsaid(cast("Sequence[Json]", task.payload["answers"]), turns[-1].words)
-        or _guessed(toolbox, task, turns[-1].words, executed.outcomes)
+        or _unanswered(toolbox, task, turns[-1].words, executed.outcomes)
     )
     if problem is None:
         return Verdict(
@@ -323,40 +322,41 @@ def _ids(call: Call, ways: Mapping[str, str]) -> dict[str, set[str]]:
     return found
 
 
-def _unsaid(answers: Sequence[Json], words: str) -> str | None:
-    missing = next((answer for answer in answers if not says(words, answer)), None)
-    return (
-        None
-        if missing is None
-        else f"The last reply does not say {_cut(json.dumps(missing, ensure_ascii=False))}."
-    )
-
-
-def _guessed(toolbox: Toolbox, task: Task, words: str, outcomes: Iterable[Outcome]) -> str | None:
-    """Return a complaint if a reply with an answer lists values that it was not given, else None."""
+def _unanswered(toolbox: Toolbox, task: Task, words: str, outcomes: Iterable[Outcome]) -> str | None:
+    """Return a complaint if a reply lacks an answer, or lists values that it was not given, else None."""
+    answers = cast("Sequence[Json]", task.payload["answers"])
+    fields = {str(answer): _fields_with(toolbox, task, answer) for answer in answers}
+    for answer in answers:
+        if not claims(words, answer, *fields[str(answer)]):
+            return f"The last reply does not say {_cut(json.dumps(answer, ensure_ascii=False))}."
     results = [json.dumps([one.result, one.error], ensure_ascii=False) for one in outcomes]
     given = " ".join([*(one.content for one in task.messages), *results])
-    made_up = unfounded(words, given) if task.payload["answers"] else []
+    made_up = unfounded(words, given) if answers else []
     if len(made_up) > _MOST_UNFOUNDED:
         listed = ", ".join(made_up[:3])
         return f"The last reply says {len(made_up)} numbers that are in no result: {listed}, ..."
     asked = " ".join([*(one.content for one in task.messages if one.role == "user"), *results])
-    for answer in cast("Sequence[Json]", task.payload["answers"]):
-        others = [one for one in _alternatives(toolbox, task, answer) if says(words, one)]
-        if len(strange := [one for one in others if not says(asked, one)]) > 1:
+    for answer, sets in fields.items():
+        small = {text for texts in sets if len(texts) <= _MOST_ALTERNATIVES for text in texts} - {answer}
+        strange = [one for one in sorted(small) if _is_listed(words, one) and not says(asked, one)]
+        if len(strange) > 1:
             return f"The last reply lists what the answer could be: {', '.join(strange[:3])}, ..."
     return None
 
 
-def _alternatives(toolbox: Toolbox, task: Task, answer: Json) -> list[str]:
-    """Return the other values of a field of the state that has a text from a small set, such as a status."""
+def _is_listed(words: str, text: str) -> bool:
+    """Whether words say a text; codes in capital letters only in such: "It is" lists no "IT" and no "IS"."""
+    return states(words, text) if text.isupper() else says(words, text)
+
+
+def _fields_with(toolbox: Toolbox, task: Task, answer: Json) -> list[set[str]]:
+    """Return the values of each field of the state that has an answer in a record, if it is a text."""
     if not isinstance(answer, str):
         return []
     begun = leaves(toolbox.begun(Program.model_validate(task.spec)).state)
     first = leaves(toolbox.world.play(toolbox.beginning).state)
     sets = [{*map(str, first.get(kind, ())), *map(str, values)} for kind, values in begun.items()]
-    near = [one for one in sets if answer in one and len(one) <= _MOST_ALTERNATIVES]
-    return sorted({text for texts in near for text in texts} - {answer})
+    return [one for one in sets if answer in one]
 
 
 UNKNOWN = "I cannot tell you that. Please ask for what you need."

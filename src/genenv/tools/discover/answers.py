@@ -23,15 +23,21 @@ def is_one_refusal(outcomes: Iterable[Outcome], forms: Collection[str]) -> bool:
     return prose and len(forms) == 1 and any(map(_REFUSAL.search, forms))
 
 
+_FLAGS = {None, "0", "1"}
+
+
 def shown_by(outcomes: Iterable[Outcome]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the kinds of single values in results, and those of them that differ between results.
 
-    What only some results show differs, too: of a list with one item, the fields of that item.
+    What only some results show differs, too: of a list with one item, the fields of that item. Of 0 and 1
+    nobody asks for the number: such a column is mostly a yes or a no.
     """
     results = [single_paths(parsed_result(outcome.result)) for outcome in outcomes]
     shown = dict.fromkeys(kind for one in results for kind in one)
     values = {kind: {repr(one[kind][1]) if kind in one else None for one in results} for kind in shown}
-    return tuple(shown), tuple(kind for kind in shown if kind and len(values[kind]) > 1)
+    return tuple(shown), tuple(
+        kind for kind in shown if kind and len(values[kind]) > 1 and values[kind] - _FLAGS
+    )
 
 
 _REPEATED = re.compile(r"((['\"]?)<[^<>]*>\2)(?:, ?\1)+")

@@ -159,9 +159,11 @@ class Probe:
                     self._try({outer: FRESH, **first, slot: way}, (outer, slot))
 
     def try_ways(self, ways: Mapping[str, str]) -> None:
-        """Try sources that are known from elsewhere."""
+        """Try sources that are known from elsewhere; a text that no name suggests may be all there was."""
         if all(slot in self._slots for slot in ways):
             self._try({slot: way for slot, way in ways.items() if self._slots[slot]})
+            if any(not names_records(way) and way not in self._ways(slot) for slot, way in ways.items()):
+                self.try_named()
 
     def try_all(self, patience: Patience) -> None:
         """Try all values of a fitting type, until calls surely succeed or half of the patience is spent."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from decimal import Decimal
 
 from genenv.environments.common import caseless
@@ -57,6 +57,8 @@ _ANY, _WHOLE = re.compile(r"\d+(?:\.\d+)?"), re.compile(_DIGITS)
 _LINE_NUMBER = re.compile(r"^\s*\d{1,3}[.)](?=\s)", re.MULTILINE)
 _SHORT_DIGITS = 2
 """From so many decimals on, a number that is said may be rounded."""
+_MOST_OF_FIELD = 200
+"""Maximum number of values of a field that are looked for beside an answer."""
 
 
 def says(words: str, answer: Json) -> bool:
@@ -86,6 +88,27 @@ def says(words: str, answer: Json) -> bool:
         return any(_is_number(one, float(text)) for one in said if short or len(one.partition(".")[2]) != 1)
     quantity = _QUANTITY.fullmatch(str(answer).strip())
     return quantity is not None and _says_quantity(plain, quantity)
+
+
+def claims(words: str, answer: Json, *fields: Collection[str]) -> bool:
+    """Whether words state a value as what is so: not as what is not (`not Minka`), or may be (`3, 4 or 5`).
+
+    Args:
+        words: the words.
+        answer: the value.
+        fields: the values that each field with a text has; of texts, `Minka or Bello` is of one field.
+    """
+    if not says(words, answer):
+        return False
+    text, few = str(answer), {one for field in fields if len(field) <= _MOST_OF_FIELD for one in field}
+    known = "|".join(re.escape(one) for one in sorted({text, *few}, key=len, reverse=True) if one)
+    one = known if isinstance(answer, str) else f"{known}|{_DIGITS}"
+    or_else = rf"(?<![\w'’])(?:(?:{one})\s*,\s*)*(?:{one})\s*,?\s+or\s+(?:(?:the|an?)\s+)?(?:{one})(?!\w)"
+    denied = rf"(?:\bnot|n['’]t)\s+(?:(?:the|an?|at|in|on)\s+)?{re.escape(text)}(?!\w)"
+    plain = words if "*" in text else words.replace("*", "")
+    for pattern in (or_else, denied):
+        plain = re.sub(pattern, " ... ", plain, flags=re.IGNORECASE)
+    return says(plain, answer)
 
 
 def unfounded(words: str, given: str) -> list[str]:
