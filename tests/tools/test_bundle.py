@@ -719,6 +719,16 @@ def test_a_lookup_with_further_arguments_counts_if_it_finds_all_and_more(diary: 
     assert not diary.check(task, ("list_events(limit=50)",)).success, "the room was stated"
 
 
+def test_a_lookup_of_more_than_was_asked_for_counts_where_the_answer_is_said(diary: Tools) -> None:
+    question = {"call": 0, "path": ["events", 1, "title"]}
+    task = asked(diary, call("list_events", room="A"), answer=True, questions=[question])
+    assert isinstance(task, Task)
+    assert diary.check(task, ("list_events()", "It is event 3.")).success
+    assert not diary.check(task, ("list_events()", "It is event 2.")).success
+    verdict = diary.check(task, ("list_events(page=2)", "It is event 3."))
+    assert verdict.explanation == 'The result of list_events(room="A") was never obtained.'
+
+
 def test_made_up_dates_of_a_bundle_begin_with_its_first_day(diary: Tools) -> None:
     parameters = diary.parameters.model_validate(
         {"n_calls": 1, "chained": False, "answer": False, "n_tools": 3, "tools": "add_event"}

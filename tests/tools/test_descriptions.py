@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from genenv.tools.discover.descriptions import agreeing, examples, listed, misplaced, referring
+from genenv.tools.discover.descriptions import agreeing, examples, is_wanted, listed, misplaced, referring
 from genenv.tools.discover.recipes import Held, Recipe, draw_arguments
 from genenv.tools.discover.slots import is_free
 from genenv.tools.generate.fresh_values import fresh
@@ -188,6 +188,13 @@ def test_two_quoted_values_are_all_there_are_unless_they_are_examples() -> None:
     assert kinds == {"percentage", "fixed"}
     plants = {str(fresh(one, "plant", random.Random(seed))) for seed in range(40)}
     assert {"rose", "fern"} < plants
+
+
+def test_the_truth_value_that_decides_what_is_done_is_always_given() -> None:
+    flag = {"blocked": {"type": "boolean", "default": True}}
+    for sentence, wanted in (("Block or unblock a customer.", True), ("Change a customer.", False)):
+        tool = Tool(name="t", description=sentence, parameters={"type": "object", "properties": flag})
+        assert is_wanted(tool, "blocked") is wanted
 
 
 def test_a_list_of_records_of_unknown_fields_is_not_made_up() -> None:

@@ -358,6 +358,13 @@ def test_records_that_are_opened_by_their_ids_are_copied_though_no_id_is_known(t
 def test_all_is_copied_of_the_files_own_folder_if_it_is_named(tmp_path: Path) -> None:
     of_records(tmp_path / "own")
     files = tmp_path / "files"
+    (tmp_path / "own" / "data" / "gone.json").symlink_to(tmp_path / "nowhere")
+    for name, mark in (("bundle", "bundle.toml"), ("venv", "pyvenv.cfg"), (".git", "pack")):
+        (tmp_path / "own" / name).mkdir()
+        (tmp_path / "own" / name / mark).write_text("")
+    with (tmp_path / "own" / ".git" / "pack").open("ab") as pack:
+        pack.truncate(1 << 30)  # what is not copied does not make a folder too large
     PythonOrigin(tmp_path / "own" / "tools.py", root=tmp_path / "own").bring(files)
     assert (files / "data" / "notes" / "n1.json").is_file()
     assert not (files / "data" / "customers" / ".key.json").exists()
+    assert {one.name for one in files.iterdir()} == {"conf", "data", "tools.py"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from genenv.tools.discover.slots import meant
@@ -16,7 +18,7 @@ from genenv.tools.discover.state_values import (
     wanted,
     words_of,
 )
-from genenv.types import Json
+from genenv.types import Json, JsonObject
 
 STATE = {
     "customers": {"C-1": {"name": "Ada", "email": "a@x"}, "C-2": {"name": "Ben", "email": "b@x"}},
@@ -66,6 +68,14 @@ def test_files_of_a_folder_that_hold_one_record_each_are_a_table_by_their_names(
     assert held_in(state, [{"name": "data/people.*.name"}]) == found
     before = held_in(state, [{"name": "data/people/ben.name"}])
     assert before["data/people/ben.name"] == ["Ben"], "as bundles name it that were made before"
+
+
+def test_which_files_are_a_table_does_not_depend_on_their_order() -> None:
+    few, all_of, others = {"a": 1, "b": "x"}, {"a": 1, "b": "x", "c": 3}, {"b": "x", "c": 3, "d": 4}
+    forms: list[JsonObject] = [few, all_of, others, {"x": 5, "y": "z"}]
+    held = {f"data__{n}": one for n, one in enumerate(forms)}
+    for order in itertools.permutations(held):
+        assert leaves(in_files(**{name: held[name] for name in order}))["data.#"] == ["1", "0", "2"]
 
 
 def test_files_that_are_tables_themselves_are_none_of_one_table() -> None:

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, cast
 
 from genenv.environments.common import caseless
-from genenv.tools.calls import Reply, read_reply
+from genenv.tools.calls import Reply, format_calls, read_reply
 from genenv.tools.discover.answers import has_items
 from genenv.tools.discover.recipes import FRESH, is_refused
 from genenv.tools.discover.state_values import leaves, refers
@@ -222,13 +222,19 @@ def _unread(
     """Return a complaint if the rollout never obtained a result that the user asks to look up, else None.
 
     Results that a later call of the solution uses are not required: the end state shows that they were found.
-    Where nothing of a result stays the same from one time to the next, the same call has to be made.
+    Where nothing of a result stays the same from one time to the next, the same call has to be made. Where an
+    answer shows what was found, a call without some of the arguments does, too: it lists more items.
     """
     made = list(zip(calls, outcomes, strict=False))
     asked = calls_of(task.payload, "calls")
+    answered = {question.call for question in Program.model_validate(task.spec).questions}
     for number in lookups(toolbox, task):
-        if not is_obtained(toolbox, task, asked[number], wanted[number], made):
-            return f"The result of {asked[number].tool} was never obtained."
+        call, outcome = asked[number], wanted[number]
+        if is_obtained(toolbox, task, call, outcome, made):
+            continue
+        wider = (found.result for one, found in made if found.error is None and _adds_to(one, call))
+        if number not in answered or not any(has_items(result, outcome.result) for result in wider):
+            return f"The result of {_cut(format_calls([call], 'python'))} was never obtained."
     return None
 
 

@@ -177,12 +177,14 @@ def is_wanted(tool: Tool, name: str) -> bool:
     """Whether a request made of the tool's first sentence says too little without a value for a parameter.
 
     So it is if the parameter is required, chooses what the tool does, or is named by that sentence, as in
-    `Find files under a path`, or is the number that it has a bound of, as in `Return up to ten links`.
+    `Find files under a path`, or is the number that it has a bound of, as in `Return up to ten links`, or the
+    truth value that decides, as in `Block or unblock a customer`.
     """
     if name not in tool.properties or name in tool.required or name in _ACTIONS:
         return name in tool.properties
     sentence = tool.description.split(". ", 1)[0].lower()
-    if "up to" in sentence and tool.resolved(tool.properties[name]).get("type") in ("integer", "number"):
+    kind = tool.resolved(tool.properties[name]).get("type")
+    if ("up to" in sentence and kind in ("integer", "number")) or (" or " in sentence and kind == "boolean"):
         return True
     return "optional" not in sentence and _nouns(sentence).issuperset(words_of(name))
 

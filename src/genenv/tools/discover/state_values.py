@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 from typing import cast
 
@@ -273,7 +274,7 @@ def _is_table(value: Mapping[str, Json], kind: tuple[str, ...]) -> bool:
     )
 
 
-def _overlap(one: set[str], other: set[str]) -> bool:
+def _overlap(one: AbstractSet[str], other: AbstractSet[str]) -> bool:
     """Whether two records have so many fields in common that they may be of one table."""
     return len(one & other) * 2 >= len(one | other)
 
@@ -282,12 +283,13 @@ def _with_folders(state: Json) -> Json:
     """Return a state in which files that hold one record each are tables: one of each folder, by their names.
 
     In `{"files": {"orders/O-1.json": None, "orders/O-2.json": None}, "orders/O-1": {...}, ...}` both are
-    records of the table `orders`. A file that is unlike most others of its folder stays what it is.
+    records of the table `orders`. The records of a table are like one of the forms that most files have; a
+    file that is unlike it stays what it is.
     """
     names = state.get(FILES) if isinstance(state, Mapping) else None
     if not isinstance(state, Mapping) or not isinstance(names, Mapping):
         return state
-    folders: dict[str, dict[str, list[dict[str, str]]]] = {}
+    folders: dict[str, dict[str, dict[_Form, dict[str, str]]]] = {}
     for name, content in names.items():
         start, dot, suffix = name.rpartition(".")
         folder, _, key = start.rpartition("/")
@@ -300,15 +302,11 @@ def _with_folders(state: Json) -> Json:
             or not _is_record(state.get(place))
         ):
             continue
-        groups = folders.setdefault(folder, {}).setdefault(suffix, [])
-        alike = (one for one in groups if _are_alike(state[next(iter(one.values()))], state[place]))
-        group = next(alike, None)
-        if group is None:
-            groups.append(group := {})
-        group[key] = place
+        forms = folders.setdefault(folder, {}).setdefault(suffix, {})
+        forms.setdefault(_form(cast("Mapping[str, Json]", state[place])), {})[key] = place
     made, tabled = dict[str, Json](), set[str]()
     for folder, by_suffix in folders.items():
-        group = max((one for groups in by_suffix.values() for one in groups), key=len)
+        group = max(map(_largest, by_suffix.values()), key=len)
         if len(group) > 1:
             made[folder] = {key: state[place] for key, place in group.items()}
             tabled |= {*group.values()}
@@ -325,12 +323,34 @@ def _single(record: Mapping[str, Json]) -> set[str]:
     return {name for name, one in record.items() if not isinstance(one, Mapping | list)}
 
 
-def _are_alike(one: Json, other: Json) -> bool:
-    """Whether two records have mostly the same fields, those of inner records included."""
-    if not isinstance(one, Mapping) or not isinstance(other, Mapping) or not _overlap({*one}, {*other}):
-        return False
-    kinds, others = ({kind for kind, _ in _walk(record, (ANY,))} for record in (one, other))
-    return _overlap(kinds, others) and len(_single(one) & _single(other)) > 1
+_Form = tuple[frozenset[str], frozenset[str], frozenset[str]]
+"""A record's fields, its fields with those of inner records, and those of them that hold single values."""
+_MOST_FORMS = 8
+"""Number of forms, those of most files first, that may be the form of a table."""
+
+
+def _form(record: Mapping[str, Json]) -> _Form:
+    kinds = frozenset(kind for kind, _ in _walk(record, (ANY,)))
+    return frozenset(record), kinds, frozenset(_single(record))
+
+
+def _largest(forms: Mapping[_Form, Mapping[str, str]]) -> dict[str, str]:
+    """Return the files, by key, of the form that most files are like, and then those that are like it."""
+
+    def like(one: _Form) -> dict[str, str]:
+        return {
+            key: place for other in forms if _are_alike(one, other) for key, place in forms[other].items()
+        }
+
+    common = sorted(forms, key=lambda one: (-len(forms[one]), min(forms[one])))[:_MOST_FORMS]
+    form = max(common, key=lambda one: len(like(one)))
+    return dict(sorted(forms[form].items())) | dict(sorted(like(form).items()))
+
+
+def _are_alike(one: _Form, other: _Form) -> bool:
+    """Whether records of two forms have mostly the same fields, those of inner records included."""
+    fields, kinds, single = zip(one, other, strict=True)
+    return _overlap(*fields) and _overlap(*kinds) and len(single[0] & single[1]) > 1
 
 
 def wanted(parameter: str, tool: str, kinds: Sequence[str]) -> list[str]:

@@ -215,9 +215,10 @@ def _from_documentation(tool: Tool, *, writes: bool) -> str | None:
     if first.lower().rstrip(":,.") in CONDITIONS:
         return None
     word, comma, _ = first.partition(",")
-    is_noun = not writes and word.lower() in ALSO_NOUNS and rest.partition(" ")[0].lower() not in ARTICLES
+    follows = rest.partition(" ")[0].lower()
+    is_noun = follows == "of" or (word.lower().removesuffix("s") in ALSO_NOUNS and follows not in ARTICLES)
     known = label(tool.name).split()[0]
-    verb = None if is_noun else _imperative(word.lower(), rest, known, writes=writes)
+    verb = None if is_noun and not writes else _imperative(word.lower(), rest, known, writes=writes)
     if verb is not None:
         return f"{verb}{comma} {rest}".strip()
     said = told if first[1:2].isupper() else told[:1].lower() + told[1:]

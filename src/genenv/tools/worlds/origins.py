@@ -6,17 +6,14 @@ opens the tools again in each run.
 
 from __future__ import annotations
 
-import contextlib
-import glob
 import itertools
-import os
 import random
 import re
 import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -25,6 +22,7 @@ from genenv.errors import UsageError, first_line
 from genenv.texts import json_line
 from genenv.tools.discover.nondeterminism import differing
 from genenv.tools.worlds.base import NOT_CHOSEN, Call, LoadedWorld, Outcome, Played, chosen, usable
+from genenv.tools.worlds.copying import copy_asked, copy_whole, is_whole_folder, not_copied
 from genenv.tools.worlds.importing import package_root
 from genenv.tools.worlds.limits import USUAL, Budget
 from genenv.tools.worlds.mcp.client import (
@@ -204,18 +202,18 @@ class PythonOrigin(ToolOrigin):
         first = inside.parts[0]
         if first != inside.name:
             self._beside = top
-        if first == inside.name and self._root is not None and _is_whole(top):
-            _copy(top, files)  # the user names the file's own folder: all that is in it
+        if first == inside.name and self._root is not None and is_whole_folder(top):
+            copy_whole(top, files)  # the user names the file's own folder: all that is in it
         else:
             files.mkdir(parents=True)
-            _copy(top / first, files / first)
+            copy_whole(top / first, files / first)
         source = PythonSource(
             file=str(inside), object=self._made_of, may_write=self.may_write, given=self.given, seeded=True
         )
         for _ in range(_FILES):
             try:
                 with closing(source.open(files)) as world:
-                    if not _brought(world.asked, self._beside, files):
+                    if not copy_asked(world.asked, self._beside, files):
                         return source
             except NotStarted as error:
                 module = _MISSING_MODULE.search(str(error))
@@ -223,7 +221,7 @@ class PythonOrigin(ToolOrigin):
                     *error.asked,
                     *([f"{module[1].split('.')[0]}.py", module[1].split(".")[0]] if module else []),
                 ]
-                if _brought(wanted, self._beside, files):
+                if copy_asked(wanted, self._beside, files):
                     continue
                 if module and (above := _above(file, module[1].partition(".")[0])):
                     raise NotStarted(
@@ -237,11 +235,11 @@ class PythonOrigin(ToolOrigin):
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
         """See `ToolOrigin`. Copies the files that tools tried to read when they were called."""
-        if _brought(world.asked, self._beside, files):
+        if copy_asked(world.asked, self._beside, files):
             return source
-        if isinstance(world, PythonWorld) and (left := _left(self._beside, files)):
+        if isinstance(world, PythonWorld) and (names := not_copied(self._beside, files)):
             world.remarks += (
-                f"Not copied from beside {self.label}, as no tool asked for them by name: {left}; put what "
+                f"Not copied from beside {self.label}, as no tool asked for them by name: {names}; put what "
                 "the tools need into the folder `files`",
             )
         return None
@@ -493,87 +491,3 @@ class OpenApiOrigin(ToolOrigin):
         (files / file).write_text(text, encoding="utf-8")
         (files / ROWS_FILE).write_text(json_line(world.first, indent=1) + "\n", encoding="utf-8")
         return OpenApiSource(file=file, only=self._only)
-
-
-def _brought(wanted: Iterable[str], origin: Path, files: Path) -> bool:
-    """Copy wanted files that exist and were not copied yet; return whether there were any.
-
-    The names come from the tools' process, so names that lead out of the folder are ignored. A folder that is
-    too large begins empty; what is in it is copied once it is asked for by its own name.
-    """
-    inside = [one for one in wanted if not Path(one).is_absolute() and ".." not in Path(one).parts]
-    copied = False
-    for name in sorted({name for one in inside for name in _matching(one, origin)}):
-        if not os.path.lexists(files / name):
-            _copy(origin / name, files / name, is_whole=_is_whole(origin / name))
-            copied = True
-    return copied
-
-
-_MOST_BYTES = 64 << 20
-"""Maximum size of a folder that is copied as a whole, and of all files that match a pattern."""
-_DATA = re.compile(r".*\.(csv|db|jsonl?|parquet|sqlite3?|tsv|xlsx|xml|ya?ml)", re.IGNORECASE)
-"""Names of data files."""
-_MOST_NAMED = 8
-
-
-def _matching(wanted: str, origin: Path) -> list[str]:
-    """Return the file or folder that is wanted, or the files that match a pattern, such as `*.json`."""
-    if os.path.exists(origin / wanted):
-        return [wanted]
-    found = [one for one in glob.glob(wanted, root_dir=origin) if (origin / one).is_file()]
-    return found if _is_small(origin / one for one in found) else []
-
-
-def _is_small(paths: Iterable[Path]) -> bool:
-    sizes = itertools.accumulate(4096 + path.lstat().st_size for path in paths)
-    return all(size <= _MOST_BYTES for size in sizes)
-
-
-def _left(origin: Path, files: Path) -> str:
-    """Return the names of data that was not copied, as `_uncopied` finds it."""
-    names = [*_uncopied(origin, files)]
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _uncopied(origin: Path, files: Path, above: str = "") -> Iterator[str]:
-    """Yield the data files, the folders with data files and the folders too large that were not copied.
-
-    Hidden ones are not named, as they are copied only if tools open them. It looks into copied folders only.
-    """
-    shown = (one for one in origin.iterdir() if not one.name.startswith("."))
-    for one in sorted(shown, key=lambda one: (one.is_dir(), one.name)):
-        copy, name = files / one.name, f"{above}{one.name}"
-        if not one.is_dir():
-            if _DATA.fullmatch(one.name) and not copy.exists():
-                yield name
-        elif not copy.is_dir():
-            if _holds_data(one):
-                yield name
-        elif not _is_whole(one):
-            yield name
-        else:
-            yield from _uncopied(one, copy, f"{name}/")
-
-
-def _holds_data(folder: Path) -> bool:
-    """Whether data files are right in a folder."""
-    with contextlib.suppress(OSError):
-        return any(_DATA.fullmatch(one.name) for one in folder.iterdir())
-    return False
-
-
-def _is_whole(folder: Path) -> bool:
-    """Whether a folder is copied with all that is in it: a package, or one that is not too large."""
-    return (folder / "__init__.py").is_file() or _is_small(folder.rglob("*"))
-
-
-def _copy(origin: Path, to: Path, *, is_whole: bool = True) -> None:
-    to.parent.mkdir(parents=True, exist_ok=True)
-    if not origin.is_dir():
-        shutil.copy(origin, to)
-    elif is_whole:
-        shutil.copytree(origin, to, ignore=shutil.ignore_patterns("__pycache__", ".*"))
-    else:
-        to.mkdir()
