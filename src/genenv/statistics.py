@@ -262,6 +262,16 @@ class Difference:
     spread: Spread | None
     """The variances of seeds and tasks. None with one seed."""
 
+    def interval(self, digits: str, *, scale: float = 1.0) -> str:
+        """Return the 95% interval times `scale` as text, with digits such as `.1f`.
+
+        A dash where its ends are equal: all differences are the same, or there is one, which says nothing of
+        their variance.
+        """
+        if self.low == self.high:
+            return "–"
+        return f"{scale * self.low:+{digits}} to {scale * self.high:+{digits}}"
+
     @property
     def needed(self) -> int | None:
         """Seeds at which a true difference of this size is found with power 0.8; None if there are none."""
@@ -417,16 +427,15 @@ class Contrast:
 
     def cells(self, digits: str, *, scale: float = 1.0) -> tuple[str, ...]:
         """The cells of `CELLS`: the difference and its interval times `scale`, with digits such as `.1f`."""
-        value, low, high = (
-            f"{scale * part:+{digits}}"
-            for part in (self.difference.value, self.difference.low, self.difference.high)
-        )
-        return value, f"{low} to {high}", p_word(self.adjusted), str(self.difference.seeds), self.outcome()
+        value, interval = self.difference.value, self.difference.interval(digits, scale=scale)
+        p, seeds = p_word(self.adjusted), str(self.difference.seeds)
+        return f"{scale * value:+{digits}}", interval, p, seeds, self.outcome()
 
     def numbers(self) -> tuple[object, ...]:
         """The cells of `NUMBERS`, to compute with: unrounded, in the unit of the scores; empty if unknown."""
         found = self.difference
-        values = (found.value, found.low, found.high, found.p, self.adjusted)
+        ends = (math.nan, math.nan) if found.low == found.high else (found.low, found.high)
+        values = (found.value, *ends, found.p, self.adjusted)
         return *("" if math.isnan(one) else one for one in values), found.seeds, self.outcome()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -161,6 +162,11 @@ def test_agents_are_measured_on_benchmarks_once_and_stand_in_a_table_of_their_ow
         (folder / file.name.replace(".summary", ".before-1.summary")).write_text(other)
     assert headline(folder, "bfcl", 3) is not None
     assert headline(folder, "bfcl", 4) is None
+    (kept,) = (one for one in folder.glob("*.summary.json") if "before" not in one.name)
+    summary = json.loads(kept.read_text())
+    summary["data"] = dict.fromkeys(summary["data"], "0" * 64)
+    kept.write_text(json.dumps(summary))
+    assert "was run with other data; choose another --out" in refused(*asked[:-1], 3, "--resume")
 
 
 @pytest.mark.long

@@ -145,7 +145,7 @@ def _runs(
         show(_table(sweeps.METRIC_COLUMNS, sweeps.metric_rows(measured)), console)
     for line in sweeps.findings(found):
         console.print(Text(inert(line)), soft_wrap=True)
-    for note in found.notes:
+    for note in [*found.notes, *sweeps.metric_notes(measured, found)]:
         console.print(Text(inert(f"note: {note}"), style="bold"), soft_wrap=True)
     if out is not None:
         from genenv.research.sweeps.page import write_page

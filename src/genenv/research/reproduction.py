@@ -306,16 +306,15 @@ class Reproduction:
         """Measure the agents on benchmarks; what is measured already is kept.
 
         Raises:
-            GenenvError: a file, an earlier result or a model is unusable.
+            GenenvError: a file, an earlier result or a model is unusable; so is a result of other weights,
+                data or rules.
         """
         everyone = list(self.agents())
         for number, (name, seed, run) in enumerate(everyone, start=1):
             folder = self.measured(name, seed)
-            left = [one for one in asked.names if headline(folder, one, asked.limit) is None]
-            if not left:
-                continue
-            reporter.note(f"agent {number} of {len(everyone)}: {name}, seed {seed}, on {', '.join(left)}")
-            request = asked.request(left, policy=run.as_posix(), out=folder)
+            if left := [one for one in asked.names if headline(folder, one, asked.limit) is None]:
+                reporter.note(f"agent {number} of {len(everyone)}: {name}, seed {seed}, on {', '.join(left)}")
+            request = asked.request(asked.names, policy=run.as_posix(), out=folder)
             for outcome in evaluate(request, asked.config, reporter):
                 if outcome.failed:
                     reporter.note(f"{len(outcome.failed)} items of {outcome.name} have no answer")

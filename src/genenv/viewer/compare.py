@@ -329,8 +329,7 @@ class Paired(Contrast):
         found = self.difference
         if found.value == found.low == found.high == 0 and found.seeds > 1:
             return "0", "–", "–", "the same in all seeds", seeds
-        known = found.seeds > 1 or found.low < found.high
-        return value, interval if known else "–", p, outcome.removeprefix(f"{self.one} is "), seeds
+        return value, interval, p, outcome.removeprefix(f"{self.one} is "), seeds
 
 
 def paired(several: Sequence[Group], base: Group) -> tuple[list[Paired], list[str]]:

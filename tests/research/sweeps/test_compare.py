@@ -10,6 +10,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from genenv.config.variants import with_variant
 from genenv.errors import UsageError
 from genenv.research.sweeps.compare import (
     AT_THE_END,
+    COLUMNS,
     COST_COLUMNS,
     BudgetContrast,
     Comparison,
@@ -29,7 +31,9 @@ from genenv.research.sweeps.compare import (
     compare_runs,
     costs,
     findings,
+    metric_notes,
     paired,
+    rows,
 )
 from genenv.research.sweeps.page import final_rows
 from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, Measurement, _counted_agents, read_run
@@ -272,6 +276,53 @@ def test_an_amount_before_the_first_measurement_of_a_run_is_in_no_row_and_is_sai
     assert "all tokens" in {one.budget for one in late.contrasts}
     assert "a:b at equal all tokens lacks 3 seeds (0, 1, 2): " in "".join(early.notes)
     assert not [note for note in late.notes if "lacks" in note]
+
+
+def test_only_held_out_tasks_that_all_runs_measured_count_anywhere() -> None:
+    runs = [
+        of_rounds(name, seed, 4, measured(0, 0, 0.2, 0.3), measured(4, 100, 0.5, lead + seed / 50))
+        for name, lead in (("a", 0.7), ("b", 0.5))
+        for seed in range(3)
+    ]
+    more = [
+        replace(run, measured=[replace(one, scores={**one.scores, "more": 1.0}) for one in run.measured])
+        for run in runs[:3]
+    ]
+    found, alike = compare_runs([*more, *runs[3:]], [("b", "a")]), compare_runs(runs, [("b", "a")])
+    assert str(found.contrasts) == str(alike.contrasts)
+    assert found.sample_efficiency == alike.sample_efficiency, "the level is of the shared tasks"
+    assert "only the 2 held-out tasks that all runs measured count" in found.notes
+
+
+def test_each_pair_has_a_finding_though_one_has_no_row_at_equal_rollouts() -> None:
+    def played(name: str, seed: int, *spent: float) -> MeasuredRun:
+        before = measured(0, 0, 0.2), measured(2, spent[0] - 1, 0.4)
+        each = [dict.fromkeys(BUDGETS, one) for one in spent]
+        after = [Measurement(number, one, {"later": 0.5}) for number, one in enumerate(each, 3)]
+        return of_rounds(name, seed, 4, *before, *after, shift=3)
+
+    dear, cheap = (50.0, 100.0), (10.0, 20.0)
+    runs = [played(name, seed, *dear) for name in "ab" for seed in range(2)]
+    runs += [played("c", seed, *cheap) for seed in range(2)]
+    found = findings(compare_runs(runs, [("a", "b"), ("a", "c")]))
+    assert found[0].startswith("a against b, at 100 attempts each")
+    assert found[1].startswith("a against c, at the end")
+
+
+def test_equal_differences_have_no_interval_and_seeds_without_a_metric_are_said() -> None:
+    runs = [
+        of_rounds(name, seed, 4, measured(0, 0, 0.2, 0.3), measured(4, 100, lead, lead))
+        for name, lead in (("a", 0.7), ("b", 0.5))
+        for seed in range(3)
+    ]
+    for run in (*runs[:2], *runs[3:5]):  # not of seed 2
+        cast(Any, run.metrics)[4]["agent/kl"] = 0.1 + run.seed
+    found = compare_runs(runs, [("a", "b")])
+    assert [row[COLUMNS.index("95% interval")] for row in rows(found)] == ["–", "–", "–", "–", "–", "–"]
+    kl = by_metric(found, ["agent/kl"], last=2)
+    assert metric_notes(kl, found) == [
+        "agent/kl, a against b: 1 seed left out, where a run has no such metric"
+    ]
 
 
 def test_runs_of_one_variant_with_other_settings_are_said_to_be_so() -> None:

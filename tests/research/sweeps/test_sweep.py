@@ -150,6 +150,11 @@ def test_a_sweep_is_extended_by_contrasts_with_what_it_has_and_names_a_variant_o
     assert begin(variants=["base", "base", "variation"]).variants == ["base", "variation"]
     more = begin(variants=["grammar"], contrasts=[("grammar", "base")])
     assert (more.variants, more.contrasts) == (["base", "variation", "grammar"], [("grammar", "base")])
+    assert more.later == []
+    next(more.cells()).path.mkdir(parents=True)  # a run has begun
+    late = begin(variants=["grammar"], seeds=[0, 7], contrasts=[("grammar", "variation")])
+    assert late.later == ["seed 7", "contrast grammar:variation"]
+    assert Grid.open(late.path).later == late.later
     with pytest.raises(UsageError, match="'random', which is no variant of this sweep"):
         begin(variants=["grammar"], contrasts=[("grammar", "random")])
 

@@ -145,6 +145,7 @@ def compare_runs(
     """
     readings, notes = _in_one_world(readings, list(notes))
     env = _shared_environment(readings)
+    readings, notes = _on_shared_tasks(readings, notes)
     variants = _by_variant(readings)
     if len(variants) < 2:
         raise UsageError(
@@ -295,6 +296,18 @@ def _in_one_world(
     return [run for run, is_early in zip(readings, early, strict=True) if not is_early], notes
 
 
+def _on_shared_tasks(
+    readings: Sequence[MeasuredRun], notes: list[str]
+) -> tuple[Sequence[MeasuredRun], list[str]]:
+    """Leave out results on held-out tasks that not all runs measured, so that all figures are of one set."""
+    measured = [{task for one in run.measured for task in one.scores} for run in readings]
+    shared, everything = measured[0].intersection(*measured), measured[0].union(*measured)
+    if shared == everything:
+        return readings, notes
+    more = f"only the {counted(len(shared), 'held-out task')} that all runs measured count"
+    return [run.on(shared) for run in readings], [*notes, more]
+
+
 def _shared_tasks(readings: Sequence[MeasuredRun]) -> set[str]:
     tasks = set(readings[0].measured[-1].scores)
     for reading in readings[1:]:
@@ -341,12 +354,15 @@ def rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
 
 
 def findings(comparison: Comparison) -> list[str]:
-    """Return the conclusions as sentences: at equal rollouts if known, else at the end."""
-    budgets = [one.budget for one in comparison.contrasts]
-    budget = "attempts" if "attempts" in budgets else AT_THE_END
-    chosen = [one for one in comparison.contrasts if one.budget == budget]
+    """Return the conclusions as sentences: of each pair at equal rollouts if known, else at the end."""
+    chosen = {
+        (one.one, one.other): one
+        for budget in (AT_THE_END, "attempts")
+        for one in comparison.contrasts
+        if one.budget == budget
+    }
     return [
-        *map(_contrast_text, chosen),
+        *map(_contrast_text, chosen.values()),
         *(_reached_text(one) for one in comparison.sample_efficiency),
         *map(recovery_text, comparison.recoveries),
         *map(recovery_contrast_text, comparison.recovery_contrasts),
@@ -365,7 +381,7 @@ def _contrast_text(one: BudgetContrast) -> str:
         settled = f"; if this is the true difference, {shown}"
     return (
         f"{one.one} against {one.other}, {where}: {one.means[0]:z.1%} and {one.means[1]:z.1%}, "
-        f"{100 * found.value:+z.1f} points ({100 * found.low:+z.1f} to {100 * found.high:+z.1f}, "
+        f"{100 * found.value:+z.1f} points ({found.interval('z.1f', scale=100)}, "
         f"p {p_word(one.adjusted)}, {counted(found.seeds, 'seed')}): {one.verdict()}{settled}."
     )
 
@@ -429,6 +445,19 @@ def by_metric(comparison: Comparison, names: Sequence[str], *, last: int) -> lis
             raise UsageError(_missing(name, comparison.variants))
         found += with_holm(rows)
     return found
+
+
+def metric_notes(contrasts: Sequence[MetricContrast], comparison: Comparison) -> list[str]:
+    """Return a sentence for each metric and pair of variants that lacks seeds which the comparison has."""
+    pairs = dict.fromkeys((one.one, one.other) for one in comparison.contrasts)
+    known = {(one.metric, one.one, one.other): one.difference.seeds for one in contrasts}
+    wanted = {pair: len(usable(paired(comparison.variants, pair))) for pair in pairs}
+    return [
+        f"{name}, {one} against {other}: {counted(lost, 'seed')} left out, where a run has no such metric"
+        for name in dict.fromkeys(one.metric for one in contrasts)
+        for (one, other), seeds in wanted.items()
+        if (lost := seeds - known.get((name, one, other), 0))
+    ]
 
 
 def metric_rows(contrasts: Sequence[MetricContrast]) -> Iterator[tuple[str, ...]]:

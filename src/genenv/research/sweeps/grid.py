@@ -71,11 +71,13 @@ class _File(BaseModel, frozen=True, extra="forbid"):
     variants: list[str]
     seeds: list[int]
     contrasts: list[tuple[str, str]]
-    """Pairs of variants to compare, named before any run started."""
+    """Pairs of variants to compare; those that were named after a run had begun are in `later` too."""
     origin: str | None = None
     """RUN@ROUND from which all runs start."""
     shared_warmup: bool = False
     """The variants of a seed go on from one warm-up, that of the settings without any variant."""
+    later: list[str] = Field(default_factory=list[str])
+    """Seeds and contrasts that were added when runs were there already, as readers of a test must know."""
 
 
 class Grid(_File, frozen=True):
@@ -217,7 +219,8 @@ class Grid(_File, frozen=True):
         check_writable(path)
         path.mkdir(parents=True, exist_ok=True)
         write_whole(grid.config, text)
-        write_whole(path / FILE, json.dumps(grid.model_dump(mode="json"), indent=2) + "\n")
+        kept = grid.model_dump(mode="json", exclude=None if grid.later else {"later"})
+        write_whole(path / FILE, json.dumps(kept, indent=2) + "\n")
         return grid
 
     def _extended(self, other: Grid, text: str) -> Grid:
@@ -233,8 +236,13 @@ class Grid(_File, frozen=True):
         if (other.origin, other.shared_warmup) != (self.origin, self.shared_warmup):
             begun = "one warm-up a seed" if self.shared_warmup else self.origin or "the start"
             raise UsageError(f"{self.path} is a sweep from {begun}; choose another --out")
+        more_seeds = [one for one in other.seeds if one not in self.seeds]
+        contrasts = [one for one in other.contrasts if one not in self.contrasts]
+        later = [*(f"seed {one}" for one in more_seeds), *(f"contrast {':'.join(one)}" for one in contrasts)]
+        has_runs = any(cell.path.exists() for cell in self.cells())
         return self.model_copy(
             update={
+                "later": [*self.later, *later] if has_runs else self.later,
                 "variants": list(dict.fromkeys([*self.variants, *other.variants])),
                 "seeds": sorted({*self.seeds, *other.seeds}),
                 "contrasts": list(dict.fromkeys([*self.contrasts, *other.contrasts])),

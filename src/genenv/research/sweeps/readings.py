@@ -6,7 +6,7 @@ import bisect
 import itertools
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -72,6 +72,12 @@ class MeasuredRun:
     def finished(self) -> bool:
         """Return whether all planned rounds are committed."""
         return max(self.metrics) >= self.config.run.rounds
+
+    def on(self, tasks: Container[str]) -> MeasuredRun:
+        """Return the run with its results on some held-out tasks alone."""
+        kept = [{name: score for name, score in one.scores.items() if name in tasks} for one in self.measured]
+        pairs = zip(self.measured, kept, strict=True)
+        return replace(self, measured=[replace(one, scores=some) for one, some in pairs if some])
 
     def at(self, budget: str, amount: float) -> Mapping[str, float]:
         """Return the scores at a spent amount, interpolated linearly; at most the last measurement."""
@@ -212,6 +218,8 @@ def read_all(paths: Iterable[Path]) -> tuple[list[MeasuredRun], list[tuple[str, 
         if (path / FILE).is_file():
             grid = Grid.open(path)
             contrasts += grid.contrasts
+            if grid.later:
+                notes.append(f"{path}: added when runs were there already: {', '.join(grid.later)}")
             absent: dict[str, list[int]] = {}
             for cell in grid.cells():
                 if not cell.path.exists():

@@ -183,7 +183,7 @@ def recovery_contrast_text(one: RecoveryContrast) -> str:
     left = f"; {', '.join(missing)}: these count with all their rounds" if missing else ""
     return (
         f"{one.one} against {one.other}, rounds until back at {_level(one.share)}: {found.value:+z.1f} "
-        f"({found.low:+z.1f} to {found.high:+z.1f}, p {p_word(one.adjusted)}, "
+        f"({found.interval('z.1f')}, p {p_word(one.adjusted)}, "
         f"{counted(found.seeds, 'seed')}{left}): {one.verdict()}."
     )
 
