@@ -195,8 +195,9 @@ def _on_benchmarks(results: Results) -> list[Table]:
 def _benchmark_line(
     row: str, by_seed: Sequence[Mapping[str, Figure]], names: Sequence[str]
 ) -> tuple[str, ...]:
-    cells = [_percent([found[name].value for found in by_seed if name in found]) for name in names]
     whole = [found for found in by_seed if all(name in found for name in names)]
+    shown = whole or by_seed  # the same seeds in all cells, if some have all benchmarks
+    cells = [_percent([found[name].value for found in shown if name in found]) for name in names]
     means = [fmean(found[name].value for name in names) for found in whole]
     return (row, *cells, _percent(means), str(len(whole)))
 

@@ -97,7 +97,6 @@ def test_a_sweep_is_compared_as_it_was_planned(sweep: Path, tmp_path: Path) -> N
     found = compare([sweep])
     assert list(found.variants) == ["base", "variation", "grammar"]
     assert {(one.one, one.other) for one in found.contrasts} == {("variation", "base")}
-    assert all(one.named for one in found.contrasts)
     end = next(one for one in found.contrasts if one.budget == AT_THE_END)
     runs = paired(found.variants, ("variation", "base"))
     by_hand = [one.measured[-1].mean - other.measured[-1].mean for one, other in runs]
@@ -184,7 +183,7 @@ def test_what_each_variant_cost_stands_beside_the_differences(sweep: Path) -> No
 def test_success_at_equal_optimizer_steps_is_an_outcome_and_no_test() -> None:
     apart = difference(np.array([[1.0, 1.0], [1.0, 0.9]]), np.zeros((2, 2)))
     steps, tokens = (
-        BudgetContrast("a", "b", apart, adjusted, budget, 9.0, (1.0, 0.0), True)
+        BudgetContrast("a", "b", apart, adjusted, budget, 9.0, (1.0, 0.0))
         for budget, adjusted in (("optimizer steps", math.nan), ("all tokens", 0.03))
     )
     assert (steps.outcome(), tokens.outcome()) == ("an outcome, no test", "better")
@@ -194,7 +193,7 @@ def test_success_at_equal_optimizer_steps_is_an_outcome_and_no_test() -> None:
 def test_few_tasks_are_named_where_no_number_of_seeds_is_enough() -> None:
     apart_SN = np.array([[1.0, 0.0, -1.0, 0.4], [0.9, 0.1, -1.0, 0.3], [1.0, 0.0, -0.9, 0.4]])
     apart = difference(apart_SN, np.zeros((3, 4)))
-    contrast = BudgetContrast("a", "b", apart, apart.p, AT_THE_END, 1.0, (0.5, 0.4), True)
+    contrast = BudgetContrast("a", "b", apart, apart.p, AT_THE_END, 1.0, (0.5, 0.4))
     (line,) = findings(Comparison("e", {}, [contrast], []))
     assert "no number of seeds would show it on these 4 held-out tasks" in line
 

@@ -23,6 +23,7 @@ from genenv.errors import UsageError
 from genenv.files import write_csv, write_whole
 from genenv.research.simulation.learner import Floats, LabConfig
 from genenv.research.simulation.simulated_run import ARMS, Curve, SimulatedRun, chosen
+from genenv.statistics import mean_interval
 from genenv.types import Json, JsonObject
 
 _CHUNK = 20
@@ -281,9 +282,7 @@ def _chart(title: str, results: Mapping[str, ArmRuns]) -> JsonObject | None:
         own = results[arm]
         points = dict[float, tuple[float, float, float]]()
         for number in range(own.held_out.shape[1]):
-            values = own.held_out[:, number]
-            mean, half = float(values.mean()), 1.96 * float(standard_error(values))
-            points[number] = (mean, mean - half, mean + half)
+            points[number] = mean_interval(own.held_out[:, number].tolist())
         lines[arm] = points
     return line_chart(title, _READING, lines, axis="round")
 

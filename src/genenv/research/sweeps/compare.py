@@ -61,8 +61,6 @@ class BudgetContrast(Contrast):
     """Of the budget, the mean over seeds; NaN at the end."""
     means: tuple[float, float]
     """Held-out success of both, over the seeds that both have."""
-    named: bool
-    """Whether the pair was named before the runs began, or asked for."""
 
     more_less: ClassVar[tuple[str, str]] = ("better", "worse")
 
@@ -158,20 +156,19 @@ def compare_runs(
     for pair in asked:
         once.setdefault(frozenset(pair), pair)  # A:B and B:A are one test
     pairs = list(once.values())
-    named = bool(pairs)
     first, *others = variants
-    pairs = pairs or [(other, first) for other in others]
+    if not pairs:
+        notes.append(f"no comparison was named beforehand: every variant is held against {first}")
+        pairs = [(other, first) for other in others]
     absent = dict.fromkeys(name for pair in pairs for name in pair if name not in variants)
     pairs = [pair for pair in pairs if absent.keys().isdisjoint(pair)]
     if absent and (must or not pairs):
         raise UsageError(f"there is no run of variant {min(absent)!r}; there are {', '.join(variants)}")
     notes += [f"contrasts with {name} are left out: no run of it can be read" for name in absent]
-    if not named:
-        notes.append(f"no comparison was named beforehand: every variant is held against {first}")
     found: list[BudgetContrast] = []
     for budget in (AT_THE_END, *BUDGETS):
         fixed = (at or {}).get(budget)
-        rows = [_contrast(variants, pair, budget, named=named, fixed=fixed) for pair in pairs]
+        rows = [_contrast(variants, pair, budget, fixed) for pair in pairs]
         tested = with_holm([row for row in rows if row is not None])
         found += [replace(row, adjusted=math.nan) for row in tested] if budget in OUTCOMES else tested
     if not found:
@@ -192,8 +189,6 @@ def _contrast(
     variants: Mapping[str, Sequence[MeasuredRun]],
     pair: tuple[str, str],
     budget: str,
-    *,
-    named: bool,
     fixed: float | None = None,
 ) -> BudgetContrast | None:
     """Return the contrast of a pair at a budget; None if no seeds are paired or the budget was not spent.
@@ -224,7 +219,7 @@ def _contrast(
     one, other = (np.array(side, dtype=np.float64) for side in scores)
     apart = difference(one, other)
     means = (float(one.mean()), float(other.mean()))
-    return BudgetContrast(*pair, apart, apart.p, budget, fmean(amounts), means, named)
+    return BudgetContrast(*pair, apart, apart.p, budget, fmean(amounts), means)
 
 
 def _reached(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]) -> SampleEfficiency:
