@@ -191,10 +191,17 @@ def test_two_quoted_values_are_all_there_are_unless_they_are_examples() -> None:
 
 
 def test_the_truth_value_that_decides_what_is_done_is_always_given() -> None:
-    flag = {"blocked": {"type": "boolean", "default": True}}
-    for sentence, wanted in (("Block or unblock a customer.", True), ("Change a customer.", False)):
+    for sentence, name, wanted in (
+        ("Block or unblock a customer.", "blocked", True),
+        ("Enable/disable a user.", "enabled", True),
+        ("Turn a lamp on or off.", "on", True),
+        ("Change a customer.", "blocked", False),
+        ("Create or update a customer.", "notify", False),
+        ("List the files or folders in a path.", "recursive", False),
+    ):
+        flag = {name: {"type": "boolean", "default": True}}
         tool = Tool(name="t", description=sentence, parameters={"type": "object", "properties": flag})
-        assert is_wanted(tool, "blocked") is wanted
+        assert is_wanted(tool, name) is wanted, sentence
 
 
 def test_a_list_of_records_of_unknown_fields_is_not_made_up() -> None:

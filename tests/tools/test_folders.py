@@ -359,12 +359,17 @@ def test_all_is_copied_of_the_files_own_folder_if_it_is_named(tmp_path: Path) ->
     of_records(tmp_path / "own")
     files = tmp_path / "files"
     (tmp_path / "own" / "data" / "gone.json").symlink_to(tmp_path / "nowhere")
-    for name, mark in (("bundle", "bundle.toml"), ("venv", "pyvenv.cfg"), (".git", "pack")):
-        (tmp_path / "own" / name).mkdir()
-        (tmp_path / "own" / name / mark).write_text("")
+    marks = ("bundle/bundle.toml", "bundle/graph.json", "bundle/tasks/base.jsonl", "venv/pyvenv.cfg")
+    for name in (*marks, ".git/pack", "data/shops/bundle.toml"):
+        (tmp_path / "own" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "own" / name).write_text("")
+    (tmp_path / "own" / "data" / "up").symlink_to(tmp_path / "own")
+    os.mkfifo(tmp_path / "own" / "data" / "pipe")
     with (tmp_path / "own" / ".git" / "pack").open("ab") as pack:
         pack.truncate(1 << 30)  # what is not copied does not make a folder too large
     PythonOrigin(tmp_path / "own" / "tools.py", root=tmp_path / "own").bring(files)
     assert (files / "data" / "notes" / "n1.json").is_file()
     assert not (files / "data" / "customers" / ".key.json").exists()
     assert {one.name for one in files.iterdir()} == {"conf", "data", "tools.py"}
+    assert (files / "data" / "shops" / "bundle.toml").is_file(), "of something else"
+    assert not {"gone.json", "up", "pipe"} & {one.name for one in (files / "data").iterdir()}

@@ -133,6 +133,7 @@ last = {"moved": ""}
 class Move(TypedDict):
     boat: int
     berth: int
+    along: list[int] | None
 
 
 def lift(boat_id: int) -> None:
@@ -149,7 +150,8 @@ def wash(boat_ids: list[int]) -> None:
 def move(moves: list[Move]) -> None:
     """Give boats other berths."""
     for one in moves:
-        boats[one["boat"]]["berth"] = one["berth"]
+        for boat_id in (one["boat"], *(one["along"] or ())):
+            boats[boat_id]["berth"] = one["berth"]
 
 
 def note(boat_id: int) -> None:
@@ -162,10 +164,11 @@ def note(boat_id: int) -> None:
 @pytest.fixture
 def yard(tmp_path: Path) -> Iterator[Tools]:
     kind = "boats.#"
+    moved = {"moves": FRESH, "moves.boat": kind, "moves.along": kind, "moves.gone": kind}
     recipes = (
         *(recipe(name, writes=True, boat_id=kind) for name in ("lift", "note")),
         recipe("wash", writes=True, boat_ids=kind),
-        recipe("move", writes=True, **{"moves": FRESH, "moves.boat": kind}),
+        recipe("move", writes=True, **moved),
     )
     env = Tools(ToolsConfig(), by_hand(tmp_path / "yard", YARD, *recipes))
     yield env
@@ -187,7 +190,8 @@ def test_ids_that_are_integers_or_in_lists_or_in_records_are_of_records_that_exi
     named: dict[str, set[int]] = {}
     for step in (step for one in drawn for step in one.calls):
         for value in (value for argument in step.args.values() for value in items(argument)):
-            named.setdefault(step.tool, set()).add(value["boat"] if isinstance(value, dict) else value)
+            moved = isinstance(value, dict)
+            named.setdefault(step.tool, set()).update([value["boat"], *value["along"]] if moved else [value])
     assert named == {tool: {41, 42, 43} for tool in ("lift", "wash", "move", "note")}
 
 
@@ -195,7 +199,7 @@ def test_the_audit_tries_other_ids_of_any_form(yard: Tools) -> None:
     rows: dict[str, JsonObject] = {
         "lift": {"boat_id": 41},
         "wash": {"boat_ids": [41]},
-        "move": {"moves": [{"boat": 41, "berth": 7}]},
+        "move": {"moves": [{"boat": 41, "berth": 7, "along": [42]}]},
     }
     for tool, args in rows.items():
         task = asked(yard, call(tool, **args))

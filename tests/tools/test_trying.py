@@ -25,7 +25,7 @@ from genenv.tools.discover.recipes import (
     is_refused,
     succeeded,
 )
-from genenv.tools.discover.slots import taken
+from genenv.tools.discover.slots import arguments, taken
 from genenv.tools.discover.state_values import indices, parts_of, records, untold
 from genenv.tools.environment import Tools
 from genenv.tools.generate.fresh_values import fresh
@@ -318,6 +318,21 @@ def test_words_of_names_in_any_alphabet() -> None:
 def test_values_have_the_type_of_the_parameter(schema: Json, values: list[Json]) -> None:
     tool = Tool(name="f", parameters={"type": "object", "properties": {"n": schema}})
     assert taken(tool, "n", ["7", 12]) == values
+
+
+def test_known_values_are_given_as_a_parameter_takes_them() -> None:
+    number: Json = {"type": "integer"}
+    schemas: dict[str, Json] = {
+        "one": number,
+        "some": {"type": "array", "items": number},
+        "two": {"type": "array", "items": number, "minItems": 2},
+        "maybe": {"anyOf": [{"type": "array", "items": number}, {"type": "null"}]},
+        "few": {"type": "integer", "maximum": 2},
+    }
+    tool = Tool(name="t", parameters={"type": "object", "properties": schemas})
+    found = {name: arguments(tool, name, ["1", "2", "3"]) for name in schemas}
+    lists = [[1], [2], [3]]
+    assert found == {"one": [1, 2, 3], "some": lists, "two": [[1, 2], [2, 3]], "maybe": lists, "few": [1, 2]}
 
 
 def test_a_list_takes_several_values() -> None:

@@ -41,6 +41,8 @@ from genenv.tools.worlds.base import Tool
         ("plan", "Show the plan of the week, or of one day.", False, "show the plan of the week"),
         ("stops", "Stops of a line.", False, "look up stops of a line"),
         ("moves", "Transfers from an account.", False, "look up transfers from an account"),
+        ("opened", "Opens files.", False, "open files"),
+        ("asked", "Requests data from the service.", False, "request data from the service"),
         ("vat", "Rates of the countries.", False, "look up rates of the countries"),
         ("get_order", "Order details.", False, "look up order details"),
         ("new_order", "A new order for a customer.", True, "do the following: a new order for a customer"),

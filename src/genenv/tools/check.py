@@ -16,9 +16,9 @@ from typing import Any, cast
 from genenv.environments.common import caseless
 from genenv.tools.calls import Reply, format_calls, read_reply
 from genenv.tools.discover.answers import has_items
-from genenv.tools.discover.recipes import FRESH, is_refused
+from genenv.tools.discover.recipes import FRESH, is_refused, parsed_result
 from genenv.tools.discover.state_values import leaves, refers
-from genenv.tools.language.said import claims, says, states, unfounded
+from genenv.tools.language.said import claims, lists, says, unfounded
 from genenv.tools.language.wording import (
     asks,
     asks_for,
@@ -223,19 +223,28 @@ def _unread(
 
     Results that a later call of the solution uses are not required: the end state shows that they were found.
     Where nothing of a result stays the same from one time to the next, the same call has to be made. Where an
-    answer shows what was found, a call without some of the arguments does, too: it lists more items.
+    answer shows which item of a list was found, a call without some of the arguments does, too.
     """
     made = list(zip(calls, outcomes, strict=False))
     asked = calls_of(task.payload, "calls")
-    answered = {question.call for question in Program.model_validate(task.spec).questions}
+    questions = Program.model_validate(task.spec).questions
+    answered = {one.call for one in questions if any(isinstance(part, int) for part in one.path)}
     for number in lookups(toolbox, task):
         call, outcome = asked[number], wanted[number]
         if is_obtained(toolbox, task, call, outcome, made):
             continue
-        wider = (found.result for one, found in made if found.error is None and _adds_to(one, call))
-        if number not in answered or not any(has_items(result, outcome.result) for result in wider):
+        if number not in answered or not _is_among(toolbox, call, outcome, made):
             return f"The result of {_cut(format_calls([call], 'python'))} was never obtained."
     return None
+
+
+def _is_among(toolbox: Toolbox, call: Call, wanted: Outcome, made: Iterable[tuple[Call, Outcome]]) -> bool:
+    """Whether a call without some of the arguments of another one gave all items of its result."""
+    if toolbox.bundle.is_unsteady(call.tool):
+        return False
+    wider = (one.result for other, one in made if one.error is None and _adds_to(other, call))
+    items, found = parsed_result(wanted.result), toolbox.bundle.found
+    return any(has_items(found(call.tool, parsed_result(one)), found(call.tool, items)) for one in wider)
 
 
 def untraced(
@@ -333,7 +342,7 @@ def _unanswered(toolbox: Toolbox, task: Task, words: str, outcomes: Iterable[Out
     answers = cast("Sequence[Json]", task.payload["answers"])
     fields = {str(answer): _fields_with(toolbox, task, answer) for answer in answers}
     for answer in answers:
-        if not claims(words, answer, *fields[str(answer)]):
+        if not claims(words, answer, answers, fields[str(answer)]):
             return f"The last reply does not say {_cut(json.dumps(answer, ensure_ascii=False))}."
     results = [json.dumps([one.result, one.error], ensure_ascii=False) for one in outcomes]
     given = " ".join([*(one.content for one in task.messages), *results])
@@ -344,15 +353,10 @@ def _unanswered(toolbox: Toolbox, task: Task, words: str, outcomes: Iterable[Out
     asked = " ".join([*(one.content for one in task.messages if one.role == "user"), *results])
     for answer, sets in fields.items():
         small = {text for texts in sets if len(texts) <= _MOST_ALTERNATIVES for text in texts} - {answer}
-        strange = [one for one in sorted(small) if _is_listed(words, one) and not says(asked, one)]
+        strange = [one for one in sorted(small) if lists(words, one) and not says(asked, one)]
         if len(strange) > 1:
             return f"The last reply lists what the answer could be: {', '.join(strange[:3])}, ..."
     return None
-
-
-def _is_listed(words: str, text: str) -> bool:
-    """Whether words say a text; codes in capital letters only in such: "It is" lists no "IT" and no "IS"."""
-    return states(words, text) if text.isupper() else says(words, text)
 
 
 def _fields_with(toolbox: Toolbox, task: Task, answer: Json) -> list[set[str]]:

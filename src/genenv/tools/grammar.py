@@ -17,12 +17,13 @@ from typing import cast
 
 from genenv.environments.common import MOST_SCHEMA_CHARS, closed_object
 from genenv.tools.discover.recipes import Link
-from genenv.tools.discover.slots import alone, arguments, items
+from genenv.tools.discover.slots import alone, arguments, items, slots
 from genenv.tools.discover.state_values import ANY
 from genenv.tools.generate.plans import Plan, sizes_shown
 from genenv.tools.language.wording import left_out, omittable
 from genenv.tools.spec import Program, ToolsParameters
 from genenv.tools.toolbox import Toolbox
+from genenv.tools.worlds.base import Tool
 from genenv.types import Json, JsonObject, Seed
 from genenv.untrusted.patterns import is_simple
 
@@ -87,10 +88,11 @@ def schema_of_calls(toolbox: Toolbox, seed: Seed) -> JsonObject:
     known = toolbox.schemas_of_calls
     if names not in known:
         values = _known_values(toolbox)
-        known[names] = _exact(toolbox, _Calls(toolbox, names, values))
+        schema = _exact(toolbox, _Calls(toolbox, names, values))
         for some in (values, _NO_VALUES):
-            if len(str(known[names])) > MOST_SCHEMA_CHARS:
-                known[names] = _loose(toolbox, _Calls(toolbox, names, some))
+            if len(str(schema)) > MOST_SCHEMA_CHARS:
+                schema = _loose(toolbox, _Calls(toolbox, names, some))
+        known[names] = schema
     return known[names]
 
 
@@ -179,34 +181,35 @@ class _Known:
         """
         tool, recipe = toolbox.world.tools[name], toolbox.graph.recipes.get(name)
         schema = writable(tool.resolved(tool.properties[parameter]))
+        there = slots(tool)
         for slot, kind in recipe.ways.items() if recipe else ():
             outer, _, inner = (slot, "", "") if slot in tool.properties else slot.partition(".")
-            if outer == parameter and self.held.get(kind):
-                given = [*itertools.chain(*map(items, self.given.get((name, parameter), ())))]
-                if inner:
-                    given = [one[inner] for one in given if isinstance(one, Mapping) and inner in one]
-                of, part = alone(tool, slot)
-                values = itertools.chain(*map(items, (*arguments(of, part, self.held[kind]), *given)))
-                if listed := _listed([*{repr(one): one for one in values}.values()]):
-                    schema = _placed(schema, inner, listed)
+            held = {repr(one): one for one in self.held.get(kind, ())}
+            if outer != parameter or slot not in there or not 0 < len(held) <= _MOST_VALUES:
+                continue
+            given = [*itertools.chain(*map(items, self.given.get((name, parameter), ())))]
+            if inner:
+                given = [one[inner] for one in given if isinstance(one, Mapping) and inner in one]
+            of, part = alone(tool, slot)
+            values = itertools.chain(*map(items, (*arguments(of, part, [*held.values()]), *given)))
+            if listed := _listed([*{repr(one): one for one in values}.values()]):
+                schema = _placed(tool, schema, inner, listed)
         return schema
 
 
 _NO_VALUES = _Known()
 
 
-def _placed(schema: JsonObject, inner: str, listed: JsonObject) -> JsonObject:
+def _placed(tool: Tool, schema: JsonObject, inner: str, listed: JsonObject) -> JsonObject:
     """Return a schema with another one in the place of its items, or of a field of its records."""
+    schema = tool.resolved(schema)
     if schema.get("type") == "array":
-        return {**schema, "items": _placed(cast(JsonObject, schema.get("items", {})), inner, listed)}
+        return {**schema, "items": _placed(tool, cast(JsonObject, schema.get("items", {})), inner, listed)}
     if not inner:
         return listed
     fields = cast("Mapping[str, JsonObject]", schema.get("properties", {}))
-    return (
-        {**schema, "properties": {**fields, inner: _placed(fields[inner], "", listed)}}
-        if inner in fields
-        else schema
-    )
+    placed = {inner: _placed(tool, fields[inner], "", listed)} if inner in fields else {}
+    return {**schema, "properties": {**fields, **placed}} if placed else schema
 
 
 def _known_values(toolbox: Toolbox) -> _Known:
@@ -227,7 +230,7 @@ def _listed(values: Sequence[Json]) -> JsonObject | None:
 
     Grammars write numbers with a fraction in another form than JSON does, so these are not listed.
     """
-    plain = all(isinstance(one, str | int) and not isinstance(one, bool) for one in values)
+    plain = all(isinstance(one, str | int | None) and not isinstance(one, bool) for one in values)
     if not plain or not 0 < len(values) <= _MOST_VALUES or sum(len(str(one)) for one in values) > _MOST_CHARS:
         return None
     return {"enum": [*values]}

@@ -184,9 +184,20 @@ def is_wanted(tool: Tool, name: str) -> bool:
         return name in tool.properties
     sentence = tool.description.split(". ", 1)[0].lower()
     kind = tool.resolved(tool.properties[name]).get("type")
-    if ("up to" in sentence and kind in ("integer", "number")) or (" or " in sentence and kind == "boolean"):
+    if "up to" in sentence and kind in ("integer", "number"):
+        return True
+    if kind == "boolean" and any(
+        word[:_STEM] in (one[:_STEM], other[:_STEM])
+        for one, other in _EITHER.findall(sentence)
+        for word in words_of(name)
+    ):
         return True
     return "optional" not in sentence and _nouns(sentence).issuperset(words_of(name))
+
+
+_EITHER = re.compile(r"(\w+)(?: or |/)(\w+)")
+_STEM = 4
+"""Letters in which words of one verb agree, such as `block` and `blocked`."""
 
 
 @lru_cache(maxsize=4096)

@@ -93,12 +93,16 @@ def takes_list(tool: Tool, parameter: str) -> bool:
 
 
 def arguments(tool: Tool, parameter: str, values: Sequence[Json]) -> list[Json]:
-    """Return values of the state or of users as a parameter takes them: in its type, in a list if it is one.
+    """Return values of the state or of users as a parameter takes them: in its type, and lists of them.
 
     Those that its schema refuses are left out.
     """
-    given = [one for one in taken(tool, parameter, values) if tool.fits(parameter, one)]
-    return [[one] for one in given] if takes_list(tool, parameter) else given
+    given = [*taken(tool, parameter, values)]
+    if not takes_list(tool, parameter):
+        return [one for one in given if tool.fits(parameter, one)]
+    least = max(1, cast(int, tool.resolved(tool.properties[parameter]).get("minItems", 1)))
+    rows = [given[place : place + least] for place in range(len(given) - least + 1)]
+    return [row for row in rows if tool.fits(parameter, row)]
 
 
 def items(value: Json) -> list[Json]:

@@ -306,7 +306,7 @@ def _with_folders(state: Json) -> Json:
         forms.setdefault(_form(cast("Mapping[str, Json]", state[place])), {})[key] = place
     made, tabled = dict[str, Json](), set[str]()
     for folder, by_suffix in folders.items():
-        group = max(map(_largest, by_suffix.values()), key=len)
+        group = max((_largest(by_suffix[suffix]) for suffix in sorted(by_suffix)), key=len)
         if len(group) > 1:
             made[folder] = {key: state[place] for key, place in group.items()}
             tabled |= {*group.values()}
@@ -325,8 +325,8 @@ def _single(record: Mapping[str, Json]) -> set[str]:
 
 _Form = tuple[frozenset[str], frozenset[str], frozenset[str]]
 """A record's fields, its fields with those of inner records, and those of them that hold single values."""
-_MOST_FORMS = 8
-"""Number of forms, those of most files first, that may be the form of a table."""
+_MOST_GROUPS = 64
+"""Number of groups of forms; a form that is like none of them is in no table."""
 
 
 def _form(record: Mapping[str, Json]) -> _Form:
@@ -335,16 +335,16 @@ def _form(record: Mapping[str, Json]) -> _Form:
 
 
 def _largest(forms: Mapping[_Form, Mapping[str, str]]) -> dict[str, str]:
-    """Return the files, by key, of the form that most files are like, and then those that are like it."""
-
-    def like(one: _Form) -> dict[str, str]:
-        return {
-            key: place for other in forms if _are_alike(one, other) for key, place in forms[other].items()
-        }
-
-    common = sorted(forms, key=lambda one: (-len(forms[one]), min(forms[one])))[:_MOST_FORMS]
-    form = max(common, key=lambda one: len(like(one)))
-    return dict(sorted(forms[form].items())) | dict(sorted(like(form).items()))
+    """Return the files, by key, of the largest group of forms that are like one, that of most files."""
+    groups: list[tuple[_Form, dict[str, str]]] = []
+    for form in sorted(forms, key=lambda one: (-len(forms[one]), min(forms[one]))):
+        own = dict(sorted(forms[form].items()))
+        group = next((files for other, files in groups if _are_alike(other, form)), None)
+        if group is not None:
+            group |= own
+        elif len(groups) < _MOST_GROUPS:
+            groups.append((form, own))
+    return max((files for _, files in groups), key=len)
 
 
 def _are_alike(one: _Form, other: _Form) -> bool:

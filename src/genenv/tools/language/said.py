@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from decimal import Decimal
 
 from genenv.environments.common import caseless
@@ -57,8 +57,13 @@ _ANY, _WHOLE = re.compile(r"\d+(?:\.\d+)?"), re.compile(_DIGITS)
 _LINE_NUMBER = re.compile(r"^\s*\d{1,3}[.)](?=\s)", re.MULTILINE)
 _SHORT_DIGITS = 2
 """From so many decimals on, a number that is said may be rounded."""
-_MOST_OF_FIELD = 200
-"""Maximum number of values of a field that are looked for beside an answer."""
+_MOST_OF_FIELD, _LONGEST_VALUE = 200, 60
+"""Maximum number of values of a field that are looked for beside an answer, and of characters of one."""
+_LONGEST_CODE = 3
+_MARKS = re.compile(r"[*`\"“”„]|(?<!\w)['‘’]|['‘’](?!\w)")
+"""Marks around a word; an apostrophe stays."""
+_NOT = re.compile(r"(?:\b(?P<no>not|never|neither|nor|no longer)|n['’]t) (?:(?:the|an?|at|in|on) )?[$€£¥]?$")
+_CONDITION = re.compile(r"\b(?:if|whether|unless)\b")
 
 
 def says(words: str, answer: Json) -> bool:
@@ -90,25 +95,77 @@ def says(words: str, answer: Json) -> bool:
     return quantity is not None and _says_quantity(plain, quantity)
 
 
-def claims(words: str, answer: Json, *fields: Collection[str]) -> bool:
-    """Whether words state a value as what is so: not as what is not (`not Minka`), or may be (`3, 4 or 5`).
+def claims(
+    words: str, answer: Json, answers: Collection[Json] = (), fields: Iterable[Collection[str]] = ()
+) -> bool:
+    """Whether words state a value as what is so: not what is not (`not Minka`), or may be (`Minka or Bello`).
+
+    Numbers may stand in alternatives: `It costs 20, or 25 with tax.`
 
     Args:
         words: the words.
         answer: the value.
-        fields: the values that each field with a text has; of texts, `Minka or Bello` is of one field.
+        answers: all values that the words are to state.
+        fields: the values that each field with the answer, a text, has.
     """
     if not says(words, answer):
         return False
-    text, few = str(answer), {one for field in fields if len(field) <= _MOST_OF_FIELD for one in field}
-    known = "|".join(re.escape(one) for one in sorted({text, *few}, key=len, reverse=True) if one)
-    one = known if isinstance(answer, str) else f"{known}|{_DIGITS}"
-    or_else = rf"(?<![\w'’])(?:(?:{one})\s*,\s*)*(?:{one})\s*,?\s+or\s+(?:(?:the|an?)\s+)?(?:{one})(?!\w)"
-    denied = rf"(?:\bnot|n['’]t)\s+(?:(?:the|an?|at|in|on)\s+)?{re.escape(text)}(?!\w)"
-    plain = words if "*" in text else words.replace("*", "")
-    for pattern in (or_else, denied):
-        plain = re.sub(pattern, " ... ", plain, flags=re.IGNORECASE)
-    return says(plain, answer)
+    plain = caseless(_MARKS.sub("", _EMPHASIS.sub("", words).translate(_MINUS)))
+    text, wanted = caseless(str(answer)), {caseless(str(one)) for one in answers}
+    known = {caseless(one) for field in fields if len(field) <= _MOST_OF_FIELD for one in field}
+    values = {one for one in known | {text} if len(one) <= _LONGEST_VALUE}
+    spans = {*_denied(plain, text, known), *(_alternatives(plain, text, values, wanted) if known else ())}
+    for start, end in sorted(spans, reverse=True):
+        plain = f"{plain[:start]} ... {plain[end:]}"
+    return not spans or says(plain, text if isinstance(answer, str) else answer)
+
+
+def lists(words: str, text: str) -> bool:
+    """Whether words say a text; short codes in capitals only in such: `It is` lists neither `IT` nor `IS`."""
+    is_code = text.isupper() and len(text) <= _LONGEST_CODE
+    return states(_EMPHASIS.sub("", words), text) if is_code else says(words, text)
+
+
+def _denied(words: str, text: str, known: Collection[str]) -> Iterator[tuple[int, int]]:
+    """Yield the places of a text that is denied: behind `not`, `neither` and the like."""
+    for found in re.finditer(rf"(?<![\w-]){re.escape(text)}(?![\w-])", words):
+        if (before := _NOT.search(words[max(0, found.start() - 20) : found.start()])) is None:
+            continue
+        is_name = any(f"{before['no']} {text}" in one for one in known)
+        sentence = re.split(r"[.!?\n]", words[: found.start()])[-1]
+        if not is_name and not _CONDITION.search(sentence):
+            yield found.span()
+
+
+def _alternatives(
+    words: str, text: str, values: Collection[str], answers: Collection[str]
+) -> Iterator[tuple[int, int]]:
+    """Yield the places of lists such as `x, y or z` of a text and of values that are no answers."""
+    by_length = sorted(values, key=len, reverse=True)
+    for found in re.finditer(r"\bor (?:the |an? )?", words):
+        right = next((one for one in by_length if _starts(words, found.end(), one)), None)
+        listed, start = [] if right is None else [right], found.start()
+        while listed:
+            end = start - len(behind := words[max(0, start - 2) : start]) + len(behind.rstrip(" ,"))
+            left = next((one for one in by_length if _ends(words, end, one)), None)
+            if left is None or (len(listed) > 1 and "," not in behind):
+                break
+            listed.append(left)
+            start = end - len(left)
+        if right is not None and len(listed) > 1 and text in listed and not {*listed} <= {*answers}:
+            yield start, found.end() + len(right)
+
+
+def _starts(words: str, place: int, text: str) -> bool:
+    """Whether a text is at a place as whole words."""
+    end = place + len(text)
+    return words.startswith(text, place) and not words[end : end + 1].isalnum()
+
+
+def _ends(words: str, place: int, text: str) -> bool:
+    """Whether a text ends at a place as whole words."""
+    start = place - len(text)
+    return start >= 0 and words.startswith(text, start) and not words[max(0, start - 1) : start].isalnum()
 
 
 def unfounded(words: str, given: str) -> list[str]:

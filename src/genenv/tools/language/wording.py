@@ -25,6 +25,7 @@ from genenv.tools.language.words import (
     AFTER_VERBS,
     ALSO_NOUNS,
     ARTICLES,
+    BEHIND_NOUNS,
     CONDITIONS,
     NO_VERBS,
     ORDERS,
@@ -216,7 +217,8 @@ def _from_documentation(tool: Tool, *, writes: bool) -> str | None:
         return None
     word, comma, _ = first.partition(",")
     follows = rest.partition(" ")[0].lower()
-    is_noun = follows == "of" or (word.lower().removesuffix("s") in ALSO_NOUNS and follows not in ARTICLES)
+    one = word.lower().removesuffix("s") if follows in BEHIND_NOUNS else word.lower()
+    is_noun = follows == "of" or (one in ALSO_NOUNS and follows not in ARTICLES)
     known = label(tool.name).split()[0]
     verb = None if is_noun and not writes else _imperative(word.lower(), rest, known, writes=writes)
     if verb is not None:

@@ -115,6 +115,8 @@ AFTER_VERBS = frozenset(_listed("how whether what which all each every back one 
 """Words after which a word that ends in s, such as `demonstrates how`, is taken for a verb."""
 AFTER_NOUNS = frozenset(_listed("with to if"))
 """Those of them that follow nouns too: `items with fewer pieces`."""
+BEHIND_NOUNS = frozenset(_listed("at by for from in of on with"))
+"""Words behind a plural that is the subject of a documentation: `Orders of a customer.`"""
 CONDITIONS = frozenset(
     _listed("""
 if when whenever unless use call this note only before after given deprecated warning internal async alias

@@ -43,7 +43,7 @@ def _matching(wanted: str, origin: Path) -> list[str]:
 
 
 def _is_small(paths: Iterable[Path]) -> bool:
-    sizes = itertools.accumulate(4096 + path.lstat().st_size for path in paths)
+    sizes = itertools.accumulate(4096 + path.stat().st_size for path in paths)
     return all(size <= _MOST_BYTES for size in sizes)
 
 
@@ -87,25 +87,33 @@ def is_whole_folder(folder: Path) -> bool:
     return (folder / "__init__.py").is_file() or _is_small(_parts(folder))
 
 
-_OTHERS = ("bundle.toml", "pyvenv.cfg")
-"""Files by which bundles and virtual environments are known."""
+_OTHERS = (("bundle.toml", "graph.json", "tasks"), ("pyvenv.cfg",))
+"""What is in a bundle of genenv, and in a virtual environment."""
 
 
 def _left_out(folder: str, names: Sequence[str]) -> set[str]:
-    """Return what a copied folder leaves out: caches, what is hidden, bundles, and virtual environments."""
-    own = {name: os.path.join(folder, name) for name in names}
-    return {
-        name
-        for name, path in own.items()
-        if name.startswith(".")
-        or name == "__pycache__"
-        or any(os.path.isfile(os.path.join(path, one)) for one in _OTHERS)
-    }
+    """Return what a copied folder leaves out: caches, what is hidden, bundles, and virtual environments.
+
+    So it does with what is neither a file nor a folder, and with links to nothing or to a folder above.
+    """
+    return {name for name in names if _is_left_out(folder, name)}
+
+
+def _is_left_out(folder: str, name: str) -> bool:
+    path = os.path.join(folder, name)
+    if name.startswith(".") or name == "__pycache__":
+        return True
+    if not os.path.isdir(path):
+        return not os.path.isfile(path)
+    if os.path.islink(path):
+        target = os.path.realpath(path)
+        return any(os.path.realpath(one) == target for one in (folder, *Path(folder).parents))
+    return any(all(os.path.exists(os.path.join(path, one)) for one in all_of) for all_of in _OTHERS)
 
 
 def _parts(folder: Path) -> Iterator[Path]:
     """Yield what is copied with a folder."""
-    for where, inner, names in os.walk(folder):
+    for where, inner, names in os.walk(folder, followlinks=True):
         ignored = _left_out(where, [*inner, *names])
         inner[:] = [one for one in inner if one not in ignored]
         yield from (Path(where, one) for one in (*inner, *names) if one not in ignored)
@@ -117,6 +125,6 @@ def copy_whole(origin: Path, to: Path, *, is_whole: bool = True) -> None:
     if not origin.is_dir():
         shutil.copy(origin, to)
     elif is_whole:
-        shutil.copytree(origin, to, ignore=_left_out, ignore_dangling_symlinks=True)
+        shutil.copytree(origin, to, ignore=_left_out)
     else:
         to.mkdir()
