@@ -11,7 +11,7 @@ from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.free_records import free_records
 from genenv.tools.discover.state_values import Records
 from genenv.tools.worlds.base import Tool
-from genenv.tools.worlds.in_process import InProcessWorld
+from genenv.tools.worlds.in_process import InProcessWorld, described
 from genenv.types import Json
 
 ROWS: Any = {
@@ -114,3 +114,24 @@ def test_tools_of_any_table_are_called_with_success() -> None:
     graph = Explorer(InProcessWorld(f"{__name__}:Tables"), random.Random(0)).explore()
     assert {name: one.writes for name, one in graph.recipes.items()} == {"create": True, "delete": True}
     assert all(one.success > 0.5 for one in graph.recipes.values())
+
+
+@pytest.mark.parametrize(
+    ("note", "fields"),
+    [
+        ('Lines, each {"frame_id": int, "quantity": 2}.', {"frame_id": "integer", "quantity": "integer"}),
+        ("{'name': str, 'paid': true, 'at': 'noon'}", {"name": "string", "paid": "boolean", "at": "string"}),
+        ('Each has {"item": an item}.', {"item": None}),
+        ("Lines with their frames.", None),
+    ],
+)
+def test_fields_of_records_are_those_that_the_documentation_names(
+    note: str, fields: dict[str, str | None] | None
+) -> None:
+    def order(lines: list[dict[str, Any]]) -> None: ...
+
+    order.__doc__ = f"Order.\n\nArgs:\n    lines: {note}\n"
+    schema = cast(Any, described(order, "order").schema)["properties"]["lines"]["items"]
+    assert schema.get("required") == (None if fields is None else [*fields])
+    told = {name: one.get("type") for name, one in schema.get("properties", {}).items()}
+    assert told == (fields or {})

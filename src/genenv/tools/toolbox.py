@@ -238,10 +238,15 @@ class Toolbox:
     def _known_options(self) -> dict[str, Options]:
         return {}
 
-    def walker(self, *, measuring: bool = False) -> ProgramSampler:
-        """Return a sampler of programs for training or for held-out tasks (`measuring`)."""
+    def walker(self, *, measuring: bool = False, learning: random.Random | None = None) -> ProgramSampler:
+        """Return a sampler of programs for training or for held-out tasks (`measuring`).
+
+        With the random numbers of all programs (`learning`) it keeps what earlier ones showed.
+        """
         wordings = self.wordings_of(measuring=measuring)
-        return ProgramSampler(self.world, self.graph, self.bundle, wordings, measuring=measuring)
+        return ProgramSampler(
+            self.world, self.graph, self.bundle, wordings, measuring=measuring, learning=learning
+        )
 
 
 def _calls_of(program: Program, *, in_order: bool = False) -> str:

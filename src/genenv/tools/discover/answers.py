@@ -26,18 +26,30 @@ def is_one_refusal(outcomes: Iterable[Outcome], forms: Collection[str]) -> bool:
 _FLAGS = {None, "0", "1"}
 
 
-def shown_by(outcomes: Iterable[Outcome]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the kinds of single values in results, and those of them that differ between results.
+def shown_by(
+    calls: Iterable[tuple[Mapping[str, Json], Outcome]],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the kinds of single values in results, and those that one can ask for: they differ.
 
-    What only some results show differs, too: of a list with one item, the fields of that item. Of 0 and 1
-    nobody asks for the number: such a column is mostly a yes or a no.
+    What only some results show differs, too: of a list with one item, the fields of that item. What only
+    repeats the arguments is known before. Of 0 and 1 nobody asks for the number: such a column is mostly a
+    yes or a no.
+
+    Args:
+        calls: the arguments and outcomes of calls of one tool.
     """
-    results = [single_paths(parsed_result(outcome.result)) for outcome in outcomes]
-    shown = dict.fromkeys(kind for one in results for kind in one)
-    values = {kind: {repr(one[kind][1]) if kind in one else None for one in results} for kind in shown}
-    return tuple(shown), tuple(
-        kind for kind in shown if kind and len(values[kind]) > 1 and values[kind] - _FLAGS
-    )
+    made = [(args, single_paths(parsed_result(outcome.result))) for args, outcome in calls]
+    shown = dict.fromkeys(kind for _, one in made for kind in one)
+    values = {kind: {repr(one[kind][1]) if kind in one else None for _, one in made} for kind in shown}
+    given = [{repr(value) for held in leaves(dict(args)).values() for value in held} for args, _ in made]
+    new = {
+        kind
+        for (_, one), known in zip(made, given, strict=True)
+        for kind, (_, value) in one.items()
+        if repr(value) not in known
+    }
+    told = (kind for kind in shown if kind in new and len(values[kind]) > 1 and values[kind] - _FLAGS)
+    return tuple(shown), tuple(kind for kind in told if kind)
 
 
 _REPEATED = re.compile(r"((['\"]?)<[^<>]*>\2)(?:, ?\1)+")

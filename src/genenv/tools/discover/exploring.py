@@ -279,11 +279,11 @@ class Explorer:
     def _read_again(self, setups: Sequence[Sequence[Call]]) -> None:
         """Look what tools that read show, with optional arguments or after calls: a list of one item."""
         for name, recipe in self._ordered().items():
-            found: list[Outcome] = []
+            found: list[tuple[Mapping[str, Json], Outcome]] = []
             for before in () if recipe.writes else [*setups, *setups]:
                 if not self.is_late() and (call := self.attempt(recipe, before, self._rng)):
-                    found.append(self._last([*before, call]))
-                if found and recipe.shows and not has_list(found[0].result):
+                    found.append((call.args, self._last([*before, call])))
+                if found and recipe.shows and not has_list(found[0][1].result):
                     break
             shows, told = shown_by(found)
             self._recipes[name] = replace(

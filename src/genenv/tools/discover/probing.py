@@ -35,6 +35,7 @@ from genenv.tools.discover.state_values import (
     INDEX,
     Records,
     leaves,
+    names_files,
     names_records,
     refers,
     untold,
@@ -162,7 +163,8 @@ class Probe:
         """Try sources that are known from elsewhere; a text that no name suggests may be all there was."""
         if all(slot in self._slots for slot in ways):
             self._try({slot: way for slot, way in ways.items() if self._slots[slot]})
-            if any(not names_records(way) and way not in self._ways(slot) for slot, way in ways.items()):
+            doubtful = {way for way in ways.values() if not names_records(way) or names_files(way)}
+            if any(way in doubtful and way not in self._ways(slot) for slot, way in ways.items()):
                 self.try_named()
 
     def try_all(self, patience: Patience) -> None:
@@ -331,7 +333,7 @@ class Probe:
             self.said = f"no schema says what {' and '.join(free)} holds"
             return None
         optional, changed = self._optional(tried)
-        shows, told = shown_by(outcome for _, outcome in tried.good)
+        shows, told = shown_by(tried.good)
         ways, writes = {**tried.ways, **optional}, tried.writes or changed
         return Recipe(
             tool=self._tool.name,

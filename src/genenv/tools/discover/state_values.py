@@ -404,6 +404,11 @@ def names_records(kind: str) -> bool:
     return not _is_place(kind) and (last in (KEY, NAMES) or bool(NAMING & {*words_of(last)[-1:]}))
 
 
+def names_files(kind: str) -> bool:
+    """Whether a kind is names of files or folders."""
+    return kind.partition(".")[0] in _BY_NAME
+
+
 def _is_place(kind: str) -> bool:
     """Whether a kind is indices of a list, or names of the fields of records."""
     return kind.endswith((INDEX, f"{ANY}.{NAMES}"))

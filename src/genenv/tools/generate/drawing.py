@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -13,10 +13,11 @@ from genenv.environments.base import Environment
 from genenv.environments.common import Refused
 from genenv.progress import Reporter
 from genenv.texts import tallied
+from genenv.tools.audit import misstated
 from genenv.tools.bundle import Bundle
 from genenv.tools.discover.recipes import Graph
 from genenv.tools.environment import Tools
-from genenv.tools.generate.plans import Plan
+from genenv.tools.generate.plans import Plan, ProgramSampler
 from genenv.tools.generate.training_config import TRAINING, is_too_long, window
 from genenv.tools.generate.written_tasks import TaskWriting
 from genenv.tools.language.model_wordings import Model
@@ -57,6 +58,8 @@ class Drawing:
     def __init__(self, env: Tools, examine: Examine, rng: random.Random) -> None:
         self._env, self._examine, self._rng = env, examine, rng
         self._known: set[str] = set()
+        self._samplers: dict[bool, ProgramSampler] = {}
+        """By the side whose states and values they draw from."""
         self._window = window(env.bundle.path)
         self.found: dict[bool, list[Program]] = {False: [], True: []}
         """Accepted programs, for training (False) and for held-out tasks (True)."""
@@ -115,14 +118,13 @@ class Drawing:
                     known = len(self._known)
                     if self.is_over():
                         break
-                    program = self.passing(parameters, measuring=run[0])
-                    side = program is not None and self._env.is_for_measuring(program)
-                    if program is None or side not in run or len(found[side]) >= asked[side]:
-                        continue
-                    found[side].append(program)
-                    stage(0, 1)
-                    if all(len(found[side]) == asked[side] for side in run):
+                    open_sides = [side for side in run if len(found[side]) < asked[side]]
+                    if not open_sides:
                         break
+                    program = self.passing(parameters, open_sides, measuring=run[0])
+                    if program is not None:
+                        found[self._env.is_for_measuring(program)].append(program)
+                        stage(0, 1)
         return found
 
     def write(self, asked: Mapping[bool, int], model: Model, reporter: Reporter) -> None:
@@ -131,13 +133,26 @@ class Drawing:
         with reporter.stage("writing tasks", items=sum(asked.values()), unit="tasks") as stage:
             self.writing.write(asked, self.found, stage)
 
-    def passing(self, parameters: ToolsParameters, *, measuring: bool = False) -> Program | None:
-        """Return a new program that passes the gate, drawn for one side; None if it is refused."""
+    def passing(
+        self, parameters: ToolsParameters, sides: Sequence[bool], *, measuring: bool = False
+    ) -> Program | None:
+        """Return a new program that passes the gate; None if it is refused, or belongs to no side in need.
+
+        Args:
+            parameters: what is drawn.
+            sides: the sides that need tasks. A program of another one is not played, and not refused.
+            measuring: the side whose states and values it is drawn from.
+        """
         try:
-            program = self._env.walker(measuring=measuring).drawn(parameters, self._rng)
+            if measuring not in self._samplers:
+                self._samplers[measuring] = self._env.walker(measuring=measuring, learning=self._rng)
+            program = self._samplers[measuring].drawn(parameters, self._rng)
         except Refused as error:
             found = error.rejection.reason
         else:
+            if self._env.is_for_measuring(program) not in sides:
+                self._known.add(_key(program))
+                return None
             found = self.judged(program)
             if isinstance(found, Task):
                 return program
@@ -149,8 +164,7 @@ class Drawing:
     def judged(self, program: Program) -> Task | str:
         """Return the task of a new program that passes the gate, or the reason for refusing it."""
         env = self._env
-        key = repr([program.omits, *((step.tool, step.args, step.uses) for step in program.calls)])
-        if key in self._known:
+        if (key := _key(program)) in self._known:
             return RejectReason.DUPLICATE
         self._known.add(key)
         lineage = Lineage(origin=Origin.HELD_OUT if env.is_for_measuring(program) else Origin.SEED)
@@ -158,8 +172,15 @@ class Drawing:
         task = env.build(program, task_id=name, lineage=lineage, rng=self._rng)
         if isinstance(task, Task) and is_too_long(task, env.world.tools, self._window):
             return TOO_LONG
-        verdict = task if isinstance(task, Rejection) else self._examine(env, task, self._rng)
+        verdict = task if isinstance(task, Rejection) else misstated(env, task)  # before anything is played
+        if verdict is None:
+            verdict = self._examine(env, cast(Task, task), self._rng)
         return verdict.reason if isinstance(verdict, Rejection) else cast(Task, task)
+
+
+def _key(program: Program) -> str:
+    """Return what two programs have in common that are the same task."""
+    return repr([program.omits, *((step.tool, step.args, step.uses) for step in program.calls)])
 
 
 def _differ(bundle: Bundle) -> bool:

@@ -138,6 +138,8 @@ _LONGEST_ANSWER = 60
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 _WAYS = 8
 """Number of tries to find a program for given parameters."""
+_MOST_SETUPS = 32
+"""Number of random initial states that many programs share."""
 
 
 def today_in(state: Json, name: str) -> Day | None:
@@ -154,6 +156,8 @@ class ProgramSampler:
         bundle: has the initial states, and the values that users state.
         wordings: by tool; these determine which values a request can omit.
         measuring: whether the programs are for held-out tasks.
+        learning: the random numbers of all programs, if what earlier ones showed is kept: which values fail,
+            and a few initial states. None: a program depends on its own random numbers alone.
     """
 
     def __init__(
@@ -164,9 +168,12 @@ class ProgramSampler:
         wordings: Mapping[str, Sequence[str]],
         *,
         measuring: bool,
+        learning: random.Random | None = None,
     ) -> None:
         self._world, self._graph, self._bundle = world, graph, bundle
         self._wordings, self._measuring = wordings, measuring
+        self._lasting = None if learning is None else self.explorer(learning)
+        self._setups: list[tuple[Call, ...]] = []
 
     def drawn(self, parameters: ToolsParameters, rng: random.Random, state: int | None = None) -> Program:
         """Draw a program with given parameters.
@@ -182,7 +189,7 @@ class ProgramSampler:
         plan = Plan.read(parameters.tools)
         if unknown := [name for name in plan.tools if name not in self._graph.recipes]:
             raise Refused(RejectReason.SCHEMA, f"there is no tool {unknown[0]!r} that can be called")
-        explorer = self.explorer(rng)
+        explorer = self._lasting or self.explorer(rng)
         for _ in range(_WAYS):
             explorer.known = None
             before = self._before(explorer, state, rng)
@@ -222,7 +229,13 @@ class ProgramSampler:
         """Return calls that set up a random initial state, or the given one."""
         starts = self._bundle.about.starts
         if starts is None:
-            return explorer.setup() if rng.random() < 0.5 else ()
+            if rng.random() < 0.5:
+                return ()
+            if len(self._setups) >= _MOST_SETUPS:
+                return rng.choice(self._setups)
+            setup = explorer.setup()
+            self._setups += [setup] * (self._lasting is not None)
+            return setup
         if state is None:
             state = rng.choice(starts.states(measuring=self._measuring))
         return (starts.call(state),)

@@ -59,7 +59,7 @@ _SHORT_DIGITS = 2
 """From so many decimals on, a number that is said may be rounded."""
 _MOST_OF_FIELD, _LONGEST_VALUE = 200, 60
 """Maximum number of values of a field that are looked for beside an answer, and of characters of one."""
-_LONGEST_CODE = 3
+_LONGEST_CODE, _LONGEST_SENTENCE = 3, 300
 _MARKS = re.compile(r"[*`\"“”„]|(?<!\w)['‘’]|['‘’](?!\w)")
 """Marks around a word; an apostrophe stays."""
 _NOT = re.compile(r"(?:\b(?P<no>not|never|neither|nor|no longer)|n['’]t) (?:(?:the|an?|at|in|on) )?[$€£¥]?$")
@@ -111,13 +111,18 @@ def claims(
     if not says(words, answer):
         return False
     plain = caseless(_MARKS.sub("", _EMPHASIS.sub("", words).translate(_MINUS)))
+    if isinstance(answer, int | float) and not isinstance(answer, bool):
+        places = [one.start() for one in _numbers(plain) if _is_number(one[0], answer)]
+        return any(not _is_denied(plain, place) for place in places)
     text, wanted = caseless(str(answer)), {caseless(str(one)) for one in answers}
     known = {caseless(one) for field in fields if len(field) <= _MOST_OF_FIELD for one in field}
     values = {one for one in known | {text} if len(one) <= _LONGEST_VALUE}
-    spans = {*_denied(plain, text, known), *(_alternatives(plain, text, values, wanted) if known else ())}
+    found = re.finditer(rf"(?<![\w-]){re.escape(text)}(?![\w-])", plain)
+    spans = {one.span() for one in found if _is_denied(plain, one.start(), text, known)}
+    spans |= {*_alternatives(plain, text, values, wanted)} if known else set()
     for start, end in sorted(spans, reverse=True):
         plain = f"{plain[:start]} ... {plain[end:]}"
-    return not spans or says(plain, text if isinstance(answer, str) else answer)
+    return not spans or says(plain, text)
 
 
 def lists(words: str, text: str) -> bool:
@@ -126,15 +131,20 @@ def lists(words: str, text: str) -> bool:
     return states(_EMPHASIS.sub("", words), text) if is_code else says(words, text)
 
 
-def _denied(words: str, text: str, known: Collection[str]) -> Iterator[tuple[int, int]]:
-    """Yield the places of a text that is denied: behind `not`, `neither` and the like."""
-    for found in re.finditer(rf"(?<![\w-]){re.escape(text)}(?![\w-])", words):
-        if (before := _NOT.search(words[max(0, found.start() - 20) : found.start()])) is None:
-            continue
-        is_name = any(f"{before['no']} {text}" in one for one in known)
-        sentence = re.split(r"[.!?\n]", words[: found.start()])[-1]
-        if not is_name and not _CONDITION.search(sentence):
-            yield found.span()
+def _is_denied(words: str, place: int, text: str = "", known: Collection[str] = ()) -> bool:
+    """Whether what stands at a place is denied: it is behind `not`, `neither` and the like, and no `if`.
+
+    Args:
+        words: in lower case.
+        place: where it begins.
+        text: it, if it is a text; `not` may belong to a longer name.
+        known: all names.
+    """
+    if (before := _NOT.search(words[max(0, place - 20) : place])) is None:
+        return False
+    is_name = any(f"{before['no']} {text}" in one for one in known)
+    sentence = re.split(r"[.!?\n]", words[max(0, place - _LONGEST_SENTENCE) : place])[-1]
+    return not is_name and _CONDITION.search(sentence) is None
 
 
 def _alternatives(

@@ -12,6 +12,7 @@ import functools
 import importlib
 import inspect
 import json
+import re
 import sys
 import typing
 from collections import deque
@@ -160,7 +161,40 @@ def described(
     schema.pop("title", None)
     said = docstring_parser.parse(description) if description else told
     short = " ".join((said.short_description or "").split())
-    return Described(name=name, description=short, schema=_untitled(schema), arguments=arguments)
+    schema = _untitled(schema)
+    told_fields = {key: _with_told_fields(one) for key, one in schema.get("properties", {}).items()}
+    schema |= {"properties": told_fields} if told_fields else {}
+    return Described(name=name, description=short, schema=schema, arguments=arguments)
+
+
+_FIELDS = re.compile(r"\{\s*(['\"][\w-]+['\"]\s*:[^{}]+)\}")
+_FIELD = re.compile(r"['\"]([\w-]+)['\"]\s*:\s*([^,]+?)\s*(?:,|$)")
+_TYPES = {"int": "integer", "str": "string", "text": "string", "float": "number", "bool": "boolean"}
+
+
+def _with_told_fields(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a parameter with the fields of its records, where its description says what they are.
+
+    So of `lines: list[dict]`, described as `each {"product_id": int, "quantity": 2}`.
+    """
+    found = _FIELDS.search(str(schema.get("description", "")))
+    record = schema.get("items", {}) if schema.get("type") == "array" else schema
+    if found is None or record.get("type") != "object" or "properties" in record:
+        return schema
+    fields = {name: _told_type(told) for name, told in _FIELD.findall(found[1])}
+    added = {"properties": fields, "required": [*fields]}
+    return {**schema, "items": {**record, **added}} if record is not schema else {**schema, **added}
+
+
+def _told_type(told: str) -> dict[str, str]:
+    """The schema of a field that is told by a type or by an example; one of any value, if it is neither."""
+    if (name := _TYPES.get(told, told)) in {*_TYPES.values()}:
+        return {"type": name}
+    try:
+        value = json.loads(told.replace("'", '"'))
+    except ValueError:
+        return {}
+    return {"type": _TYPES[type(value).__name__]} if type(value).__name__ in _TYPES else {}
 
 
 def _model(name: str, fields: Mapping[str, Any], *, with_schema: bool) -> type[BaseModel]:
