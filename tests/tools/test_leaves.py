@@ -109,6 +109,11 @@ def test_a_parameter_wants_kinds_by_its_name(parameter: str, tool: str, first: s
     assert (found[0] if found else None) == first
 
 
+def test_a_bound_of_dates_is_no_field_of_another_table() -> None:
+    assert wanted("since", "list_orders", ["customers.*.since", "orders.*.day"]) == []
+    assert wanted("since", "list_customers", ["customers.*.since"]) == ["customers.*.since"]
+
+
 def test_a_field_of_an_item_is_of_what_the_list_holds_and_an_email_is_no_key() -> None:
     kinds = ["contacts.*.id", "topics.*.id", "emails.#", "contacts.*.email"]
     assert wanted(meant("topics.id"), "contacts_create", kinds)[0] == "topics.*.id"

@@ -34,6 +34,8 @@ _SPOKEN = frozenset({"name", "title"})
 """Words for names that people say; the key of a record is seldom one of these."""
 _SEARCHED = frozenset({"q", "query", "search", "keyword", "term", "text", "phrase"})
 """Words of parameters that search records by the names that people say."""
+_BOUNDS = frozenset({"after", "before", "since", "till", "until"})
+"""Words of parameters that bound the dates of what is listed."""
 _WORD = regex.compile(r"\p{Lu}+(?!\p{Ll})|\p{Lu}?\p{Ll}+|[^\W\d_]+|\d+")
 _BY_NAME = frozenset({FILES, FOLDERS, HIDDEN, TABLES})
 PATHS = frozenset({"path", "file", "filename", "filepath", "source", "destination"})
@@ -426,6 +428,8 @@ def _likeness(name: tuple[str, ...], tool: set[str], kind: str) -> float:
     asked = set(name)
     if asked <= _SEARCHED and key and set(key) <= _SPOKEN:
         return 1.5
+    if name == key and asked <= _BOUNDS and not around & tool:
+        return 0.0  # of `list_orders(since)`, no customer's `since`
     if name == key:
         return 3.0 if len(name) > 1 or not asked <= NAMING or around & tool else 1.5
     head = [word for word in name if word not in NAMING]
