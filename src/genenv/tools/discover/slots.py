@@ -112,10 +112,10 @@ def items(value: Json) -> list[Json]:
 
 def filled(tool: Tool, named: Iterable[str], args: Mapping[str, Json]) -> list[str]:
     """Return the slots that arguments fill: parameters, and those of some named fields that a record has."""
-    found = [*args]
+    found, there = [*args], slots(tool)
     for slot in named:
         outer, _, field = slot.partition(".")
-        records = items(args.get(outer)) if slot not in tool.properties else ()
+        records = items(args.get(outer)) if slot in there and slot not in tool.properties else ()
         if any(isinstance(one, Mapping) and field in one for one in records):
             found.append(slot)
     return found
