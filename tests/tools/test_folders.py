@@ -15,8 +15,8 @@ import pytest
 
 from bundles import call
 from genenv.errors import UsageError
+from genenv.tools.worlds import copying
 from genenv.tools.worlds import folder as folders
-from genenv.tools.worlds import origins
 from genenv.tools.worlds.folder import Original, SessionFolder, WorkingFolder, content_of, data_files
 from genenv.tools.worlds.origins import PythonOrigin
 from genenv.tools.worlds.python import PythonWorld
@@ -278,7 +278,7 @@ def part(name: str) -> str: return Path("large", name).read_text()
 def test_files_that_tools_test_for_or_list_are_copied_and_others_beside_them_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(origins, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(copying, "_MOST_BYTES", 1 << 20)
     own, files = tmp_path / "own", tmp_path / "files"
     for name in ("rates", "large"):
         (own / name).mkdir(parents=True)

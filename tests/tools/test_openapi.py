@@ -161,7 +161,7 @@ def test_a_suggested_reply_is_as_long_as_ids_of_many_tokens_need(tmp_path: Path)
     paths = {"get": of_one, "delete": of_one, "patch": {**of_one, **body}}
     origin = tmp_path / "books.json"
     origin.write_text(document({"/books": listing(shelf), "/books/{bookId}": paths}), encoding="utf-8")
-    make(tmp_path / "books", Wanted(origin=origin_of(str(origin)), base=30, held_out=4), examined, Silent())
+    make(tmp_path / "books", Wanted(origin=origin_of(str(origin)), base=60, held_out=4), examined, Silent())
     config = load_config(tmp_path / "books" / "train.toml", [f"environment.name={tmp_path}/books"])
     env = load_environment(f"{tmp_path}/books", config.environment.settings)
     tasks = [*base_tasks(env, env.seeds(), seed=0).values(), *env.held_out()]

@@ -52,7 +52,7 @@ def folder(desk_bundle: Path, shared: Shared) -> Path:
         shutil.copytree(desk_bundle, path)
         about = (path / "bundle.toml").read_text()
         (path / "bundle.toml").write_text(about.replace("user_answers = false", "user_answers = true"))
-        redraw(path, Asked(base=16, held_out=4, seed=3), examined, Silent())
+        redraw(path, Asked(base=24, held_out=8, seed=3), examined, Silent())
 
     return shared("desk-of-user-answers", make)
 
@@ -257,8 +257,8 @@ def test_drawn_tasks_pass_every_check(
 ) -> None:
     rng, tasks = random.Random(0), [*base_tasks(env, env.seeds(), seed=0).values(), *env.held_out()]
     asking = [task for task in tasks if task.payload["gap"] == "user_answers"]
-    assert len(tasks) == 20
-    assert len(asking) >= 4
+    assert len(tasks) == 32
+    assert len(asking) >= 6
     assert {task.payload["mode"] for task in tasks} == {"multi"}  # so the format does not tell what to do
     for task in asking:
         assert examined(env, task, rng) is None

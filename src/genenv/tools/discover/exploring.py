@@ -460,7 +460,7 @@ class Explorer:
             for link in known.links:
                 if self._recipes[link.reader].writes == known.recipes[link.reader].writes:
                     yield link
-        readers = [one for one in self._ordered().values() if one.ways and (not one.writes or one.told)]
+        readers = [one for one in self._ordered().values() if one.ways and (not one.writes or one.shows)]
         for reader, user in itertools.product(readers, self._ordered().values()):
             if reader.tool == user.tool or (reader.tool in old and user.tool in old) or self.is_late():
                 continue
