@@ -262,13 +262,17 @@ class Difference:
     spread: Spread | None
     """The variances of seeds and tasks. None with one seed."""
 
+    @property
+    def has_no_variance(self) -> bool:
+        """Whether nothing is known of the variance: all differences are the same, or there is one."""
+        return self.low == self.high
+
     def interval(self, digits: str, *, scale: float = 1.0) -> str:
         """Return the 95% interval times `scale` as text, with digits such as `.1f`.
 
-        A dash where its ends are equal: all differences are the same, or there is one, which says nothing of
-        their variance.
+        A dash if it `has_no_variance`.
         """
-        if self.low == self.high:
+        if self.has_no_variance:
             return "–"
         return f"{scale * self.low:+{digits}} to {scale * self.high:+{digits}}"
 
@@ -434,7 +438,7 @@ class Contrast:
     def numbers(self) -> tuple[object, ...]:
         """The cells of `NUMBERS`, to compute with: unrounded, in the unit of the scores; empty if unknown."""
         found = self.difference
-        ends = (math.nan, math.nan) if found.low == found.high else (found.low, found.high)
+        ends = (math.nan, math.nan) if found.has_no_variance else (found.low, found.high)
         values = (found.value, *ends, found.p, self.adjusted)
         return *("" if math.isnan(one) else one for one in values), found.seeds, self.outcome()
 

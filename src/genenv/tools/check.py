@@ -227,15 +227,20 @@ def _unread(
     """
     made = list(zip(calls, outcomes, strict=False))
     asked = calls_of(task.payload, "calls")
-    questions = Program.model_validate(task.spec).questions
-    answered = {one.call for one in questions if any(isinstance(part, int) for part in one.path)}
     for number in lookups(toolbox, task):
         call, outcome = asked[number], wanted[number]
-        if is_obtained(toolbox, task, call, outcome, made):
-            continue
-        if number not in answered or not _is_among(toolbox, call, outcome, made):
+        if not (
+            is_obtained(toolbox, task, call, outcome, made)
+            or (_asks_for_item(task, number) and _is_among(toolbox, call, outcome, made))
+        ):
             return f"The result of {_cut(format_calls([call], 'python'))} was never obtained."
     return None
+
+
+def _asks_for_item(task: Task, number: int) -> bool:
+    """Whether a question of a task is about an item of a list in the result of a call."""
+    questions = Program.model_validate(task.spec).questions
+    return any(one.call == number and any(isinstance(part, int) for part in one.path) for one in questions)
 
 
 def _is_among(toolbox: Toolbox, call: Call, wanted: Outcome, made: Iterable[tuple[Call, Outcome]]) -> bool:
@@ -340,10 +345,13 @@ def _ids(call: Call, ways: Mapping[str, str]) -> dict[str, set[str]]:
 def _unanswered(toolbox: Toolbox, task: Task, words: str, outcomes: Iterable[Outcome]) -> str | None:
     """Return a complaint if a reply lacks an answer, or lists values that it was not given, else None."""
     answers = cast("Sequence[Json]", task.payload["answers"])
-    fields = {str(answer): _fields_with(toolbox, task, answer) for answer in answers}
+    fields: dict[str, list[set[str]]] = {}
     for answer in answers:
-        if not claims(words, answer, answers, fields[str(answer)]):
-            return f"The last reply does not say {_cut(json.dumps(answer, ensure_ascii=False))}."
+        if says(words, answer):  # what the state holds is of use for such words alone
+            fields[str(answer)] = _fields_with(toolbox, task, answer)
+            if claims(words, answer, answers, fields[str(answer)]):
+                continue
+        return f"The last reply does not say {_cut(json.dumps(answer, ensure_ascii=False))}."
     results = [json.dumps([one.result, one.error], ensure_ascii=False) for one in outcomes]
     given = " ".join([*(one.content for one in task.messages), *results])
     made_up = unfounded(words, given) if answers else []

@@ -24,6 +24,7 @@ def is_one_refusal(outcomes: Iterable[Outcome], forms: Collection[str]) -> bool:
 
 
 _FLAGS = {None, "0", "1"}
+"""What a column of yes and no may hold, as `repr` gives it; None where a result has no such field."""
 
 
 def shown_by(
@@ -41,15 +42,19 @@ def shown_by(
     made = [(args, single_paths(parsed_result(outcome.result))) for args, outcome in calls]
     shown = dict.fromkeys(kind for _, one in made for kind in one)
     values = {kind: {repr(one[kind][1]) if kind in one else None for _, one in made} for kind in shown}
-    given = [{repr(value) for held in leaves(dict(args)).values() for value in held} for args, _ in made]
     new = {
         kind
-        for (_, one), known in zip(made, given, strict=True)
+        for known, one in ((given_in(args), one) for args, one in made)
         for kind, (_, value) in one.items()
         if repr(value) not in known
     }
     told = (kind for kind in shown if kind in new and len(values[kind]) > 1 and values[kind] - _FLAGS)
     return tuple(shown), tuple(kind for kind in told if kind)
+
+
+def given_in(args: Mapping[str, Json]) -> set[str]:
+    """Return the values in arguments, those inside lists and records too, as `repr` gives them."""
+    return {repr(value) for held in leaves(dict(args)).values() for value in held}
 
 
 _REPEATED = re.compile(r"((['\"]?)<[^<>]*>\2)(?:, ?\1)+")

@@ -24,7 +24,7 @@ def slots(tool: Tool) -> dict[str, bool]:
     for outer in tool.properties:
         found[outer] = outer in tool.required
         record = _record(tool, outer)
-        needed = required_fields(tool, outer)
+        needed = _required(record)
         for name, schema in cast("Mapping[str, JsonObject]", record.get("properties", {})).items():
             is_plain = tool.resolved(schema).get("type") in ("string", "integer", "array")
             if (is_plain and "enum" not in schema) if name in needed else len(found) < _MOST_SLOTS:
@@ -34,7 +34,11 @@ def slots(tool: Tool) -> dict[str, bool]:
 
 def required_fields(tool: Tool, outer: str) -> Sequence[str]:
     """Return the fields that a record in an argument must have."""
-    return cast("Sequence[str]", _record(tool, outer).get("required", ()))
+    return _required(_record(tool, outer))
+
+
+def _required(record: JsonObject) -> Sequence[str]:
+    return cast("Sequence[str]", record.get("required", ()))
 
 
 def _record(tool: Tool, outer: str) -> JsonObject:

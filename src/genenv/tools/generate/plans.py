@@ -14,9 +14,10 @@ from pydantic import JsonValue
 
 from genenv.environments.common import Refused
 from genenv.tools.bundle import Bundle, ToolCircles, companions
+from genenv.tools.discover.answers import given_in
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import Graph, Link, parsed_result
-from genenv.tools.discover.state_values import is_inside_record, leaves, single_paths
+from genenv.tools.discover.state_values import is_inside_record, single_paths
 from genenv.tools.language.wording import left_out, omittable
 from genenv.tools.language.words import day_of
 from genenv.tools.spec import AND, SIZES, THEN, Program, Question, Step, ToolsParameters, Use
@@ -234,7 +235,8 @@ class ProgramSampler:
             if len(self._setups) >= _MOST_SETUPS:
                 return rng.choice(self._setups)
             setup = explorer.setup()
-            self._setups += [setup] * (self._lasting is not None)
+            if self._lasting is not None:
+                self._setups.append(setup)
             return setup
         if state is None:
             state = rng.choice(starts.states(measuring=self._measuring))
@@ -304,8 +306,7 @@ class ProgramSampler:
         calls = [call for _, call in walked]
         last = self._world.play([*before, *calls]).outcomes[-1].result
         tool = self._world.tools[calls[-1].tool]
-        given = [leaves(dict(call.args)) for call in calls]
-        known = {repr(value) for one in given for values in one.values() for value in values}
+        known = {value for call in calls for value in given_in(call.args)}
         known |= {repr(schema.get("default")) for schema in tool.properties.values()}
         recipe = self._graph.recipes[calls[-1].tool]
         result = parsed_result(last)

@@ -218,9 +218,9 @@ def _from_documentation(tool: Tool, *, writes: bool) -> str | None:
     word, comma, _ = first.partition(",")
     follows = rest.partition(" ")[0].lower()
     one = word.lower().removesuffix("s") if follows in BEHIND_NOUNS else word.lower()
-    is_noun = follows == "of" or (one in ALSO_NOUNS and follows not in ARTICLES)
+    is_noun = not writes and (follows == "of" or (one in ALSO_NOUNS and follows not in ARTICLES))
     known = label(tool.name).split()[0]
-    verb = None if is_noun and not writes else _imperative(word.lower(), rest, known, writes=writes)
+    verb = None if is_noun else _imperative(word.lower(), rest, known, writes=writes)
     if verb is not None:
         return f"{verb}{comma} {rest}".strip()
     said = told if first[1:2].isupper() else told[:1].lower() + told[1:]

@@ -162,8 +162,8 @@ def described(
     said = docstring_parser.parse(description) if description else told
     short = " ".join((said.short_description or "").split())
     schema = _untitled(schema)
-    told_fields = {key: _with_told_fields(one) for key, one in schema.get("properties", {}).items()}
-    schema |= {"properties": told_fields} if told_fields else {}
+    if "properties" in schema:
+        schema["properties"] = {key: _with_described_fields(one) for key, one in schema["properties"].items()}
     return Described(name=name, description=short, schema=schema, arguments=arguments)
 
 
@@ -172,7 +172,7 @@ _FIELD = re.compile(r"['\"]([\w-]+)['\"]\s*:\s*([^,]+?)\s*(?:,|$)")
 _TYPES = {"int": "integer", "str": "string", "text": "string", "float": "number", "bool": "boolean"}
 
 
-def _with_told_fields(schema: dict[str, Any]) -> dict[str, Any]:
+def _with_described_fields(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema of a parameter with the fields of its records, where its description says what they are.
 
     So of `lines: list[dict]`, described as `each {"product_id": int, "quantity": 2}`.
@@ -181,17 +181,17 @@ def _with_told_fields(schema: dict[str, Any]) -> dict[str, Any]:
     record = schema.get("items", {}) if schema.get("type") == "array" else schema
     if found is None or record.get("type") != "object" or "properties" in record:
         return schema
-    fields = {name: _told_type(told) for name, told in _FIELD.findall(found[1])}
+    fields = {name: _field_schema(text) for name, text in _FIELD.findall(found[1])}
     added = {"properties": fields, "required": [*fields]}
     return {**schema, "items": {**record, **added}} if record is not schema else {**schema, **added}
 
 
-def _told_type(told: str) -> dict[str, str]:
-    """The schema of a field that is told by a type or by an example; one of any value, if it is neither."""
-    if (name := _TYPES.get(told, told)) in {*_TYPES.values()}:
+def _field_schema(text: str) -> dict[str, str]:
+    """The schema of a field, from the name of its type or an example value; any value, if it is neither."""
+    if (name := _TYPES.get(text, text)) in {*_TYPES.values()}:
         return {"type": name}
     try:
-        value = json.loads(told.replace("'", '"'))
+        value = json.loads(text.replace("'", '"'))
     except ValueError:
         return {}
     return {"type": _TYPES[type(value).__name__]} if type(value).__name__ in _TYPES else {}
