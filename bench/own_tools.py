@@ -4,12 +4,14 @@
     python bench/own_tools.py tools.py:Class --tasks 200 --mutations 500
     python bench/own_tools.py 'mcp:my-server {folder}' --files folder --mutations 120
     python bench/own_tools.py --bundle m-git --mutations 120
+    python bench/own_tools.py --bundle m-git --no-times --mutations 0 --wrong 0 --hedged 200
 
 Makes a bundle in a temporary folder, then times it alone, and spoils programs of its tasks in ways that each
 make a program that is none: another tool, an argument that is missing, of another type or not there, a use or
 a question of nothing, difficulty that is not true. Then it plays episodes that solve a task but for one
 thing: one more call that writes, one such call left out, or the answers of another task; and counts those
-that pass. A line of JSON each.
+that pass. With `--hedged`, episodes make the calls of a task that asks for one value, and then say this value
+among others, or as what is not so. A line of JSON each.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ def main() -> None:
     parser.add_argument("--held-out", type=int, default=100)
     parser.add_argument("--mutations", type=int, default=500)
     parser.add_argument("--wrong", type=int, default=100, help="episodes that do more or less than asked")
+    parser.add_argument("--hedged", type=int, default=0, help="episodes that say the answer among others")
     parser.add_argument(
         "--times", action=argparse.BooleanOptionalAction, default=True, help="time the bundle"
     )
@@ -75,6 +78,7 @@ def main() -> None:
                 times(env, tasks)
             refusals(env, chosen.mutations)
             asyncio.run(wrong_episodes(env, tasks, chosen.wrong))
+            asyncio.run(hedged_episodes(env, tasks, chosen.hedged))
         finally:
             env.world.close()
 
@@ -186,6 +190,48 @@ async def wrong_episodes(env: Tools, tasks: list[Task], most: int) -> None:
     say(wrong_episodes=dict(counts))
     for one in passed[:5]:
         say(passed=json.dumps(one))
+
+
+async def hedged_episodes(env: Tools, tasks: Sequence[Task], most: int) -> None:
+    """How many episodes pass whose last reply says the right value in a way that commits to nothing."""
+    rng = random.Random(0)
+    asked = [task for task in tasks if len(cast("list[object]", task.payload["answers"])) == 1]
+    counts, passed, right = Counter[str](), list[object](), Counter[str]()
+    for task in rng.sample(asked, min(most, len(asked))):
+        (answer,) = cast("list[object]", task.payload["answers"])
+        alike = [
+            other
+            for one in asked
+            for other in cast("list[object]", one.payload["answers"])
+            if isinstance(other, type(answer)) and str(other).casefold() != str(answer).casefold()
+        ]
+        if not alike:
+            continue
+        before, calls = calls_of(task.payload, "before"), calls_of(task.payload, "calls")
+        verdict = await played_through(env, task, calls, task.oracle[-1])
+        right["the solution, passed" if verdict.success else "the solution, refused"] += 1
+        shown = env.world.play([*before, *calls]).outcomes[-1].text
+        for kind, said in hedges(str(answer), str(rng.choice(alike)), shown).items():
+            for form in ("It is {}.", "Answer: {}"):
+                counts[kind] += 1
+                if (await played_through(env, task, calls, form.format(said))).success:
+                    counts[f"{kind}, passed"] += 1
+                    passed.append({"task": task.id, "said": form.format(said)})
+    say(hedged_episodes=dict(counts), solutions=dict(right))
+    for one in passed[:5]:
+        say(passed=json.dumps(one))
+
+
+def hedges(right: str, wrong: str, shown: str) -> dict[str, str]:
+    """What an agent may say that does not know which value is asked for."""
+    return {
+        "the whole result": shown,
+        "one of two": f"{right} or {wrong}",
+        "both": f"{wrong}, {right}",
+        "denied": f"not {right}",
+        "said of something else": f"{wrong}, and the other one is {right}",
+        "unsure": f"perhaps {right}",
+    }
 
 
 async def played_through(env: Tools, task: Task, calls: Sequence[Call], words: str) -> Verdict:

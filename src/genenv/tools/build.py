@@ -201,7 +201,8 @@ def _value(result: Json, path: Sequence[str | int]) -> Json:
         value = at(parsed_result(result), path)
     except LookupError:
         raise Refused(RejectReason.EXECUTION, f"a result has nothing at {'.'.join(map(str, path))}") from None
-    if not isinstance(value, str | int | float) or isinstance(value, bool):
+    is_single = isinstance(value, str | int | float) and not isinstance(value, bool)
+    if not is_single or len(str(value).splitlines()) != 1:
         raise Refused(RejectReason.EXECUTION, f"at {'.'.join(map(str, path))} there is no single value")
     return value
 
@@ -272,7 +273,8 @@ def how_to_call(
         style = "json"
     if multi:
         system = (
-            f"Call tools{_HOW[style]}; you get their results. When all is done, say so, and what was asked."
+            f"Call tools{_HOW[style]}; you get their results. When all is done, say so, and write what was "
+            "asked as Answer: VALUE, a line for each value."
         )
     else:
         system = f"Answer with tool calls only{_HOW[style]}{'' if style == 'json' else '.'}"
@@ -300,5 +302,5 @@ def _oracle(
         return first
     if not multi:
         return (format_calls(calls, style),)
-    said = "Done." if not answers else f"Done: {', '.join(str(answer) for answer in answers)}."
+    said = "\n".join(f"Answer: {answer}" for answer in answers) or "Done."
     return (*first, *(format_calls([call], style) for call in calls), said)

@@ -17,8 +17,8 @@ from genenv.environments.common import caseless
 from genenv.tools.calls import Reply, format_calls, read_reply
 from genenv.tools.discover.answers import has_items
 from genenv.tools.discover.recipes import FRESH, is_refused, parsed_result
-from genenv.tools.discover.state_values import leaves, refers
-from genenv.tools.language.said import claims, lists, says, unfounded
+from genenv.tools.discover.state_values import refers
+from genenv.tools.language.said import answers_in, gives
 from genenv.tools.language.wording import (
     asks,
     asks_for,
@@ -38,10 +38,6 @@ NAME_CREDIT = 0.2
 EXTRA_CALL_COST = 0.2
 MAX_PARTIAL = 0.95
 """Maximum credit of a rollout that is not right."""
-_MOST_ALTERNATIVES = 12
-"""Maximum number of texts that a field of records takes, of which a reply may not list several."""
-_MOST_UNFOUNDED = 6
-"""Maximum number of different numbers in a reply with an answer that neither the request nor a result has."""
 
 
 def calls_of(payload: Mapping[str, Json], key: str) -> list[Call]:
@@ -123,7 +119,7 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played
         or (f"The state differs at {place}." if place else None)
         or _unread(toolbox, wanted.outcomes[len(before) :], calls, executed.outcomes, task)
         or untraced(toolbox, oracle, calls, executed.outcomes)
-        or _unanswered(toolbox, task, turns[-1].words, executed.outcomes)
+        or _unanswered(task, turns[-1].words)
     )
     if problem is None:
         return Verdict(
@@ -342,39 +338,16 @@ def _ids(call: Call, ways: Mapping[str, str]) -> dict[str, set[str]]:
     return found
 
 
-def _unanswered(toolbox: Toolbox, task: Task, words: str, outcomes: Iterable[Outcome]) -> str | None:
-    """Return a complaint if a reply lacks an answer, or lists values that it was not given, else None."""
+def _unanswered(task: Task, words: str) -> str | None:
+    """Return a complaint if the last reply lacks the line `Answer: VALUE` of an answer, or has others."""
     answers = cast("Sequence[Json]", task.payload["answers"])
-    fields: dict[str, list[set[str]]] = {}
-    for answer in answers:
-        if says(words, answer):  # what the state holds is of use for such words alone
-            fields[str(answer)] = _fields_with(toolbox, task, answer)
-            if claims(words, answer, answers, fields[str(answer)]):
-                continue
-        return f"The last reply does not say {_cut(json.dumps(answer, ensure_ascii=False))}."
-    results = [json.dumps([one.result, one.error], ensure_ascii=False) for one in outcomes]
-    given = " ".join([*(one.content for one in task.messages), *results])
-    made_up = unfounded(words, given) if answers else []
-    if len(made_up) > _MOST_UNFOUNDED:
-        listed = ", ".join(made_up[:3])
-        return f"The last reply says {len(made_up)} numbers that are in no result: {listed}, ..."
-    asked = " ".join([*(one.content for one in task.messages if one.role == "user"), *results])
-    for answer, sets in fields.items():
-        small = {text for texts in sets if len(texts) <= _MOST_ALTERNATIVES for text in texts} - {answer}
-        strange = [one for one in sorted(small) if lists(words, one) and not says(asked, one)]
-        if len(strange) > 1:
-            return f"The last reply lists what the answer could be: {', '.join(strange[:3])}, ..."
+    given = answers_in(words)
+    if answers and len(given) != len(answers):
+        return f"The last reply's number of lines `Answer: VALUE` is {len(given)}, not {len(answers)}."
+    for answer, line in zip(answers, given, strict=False):
+        if not gives(line, answer):
+            return f"The answer is {_cut(json.dumps(answer, ensure_ascii=False))}, not {_cut(line)!r}."
     return None
-
-
-def _fields_with(toolbox: Toolbox, task: Task, answer: Json) -> list[set[str]]:
-    """Return the values of each field of the state that has an answer in a record, if it is a text."""
-    if not isinstance(answer, str):
-        return []
-    begun = leaves(toolbox.begun(Program.model_validate(task.spec)).state)
-    first = leaves(toolbox.world.play(toolbox.beginning).state)
-    sets = [{*map(str, first.get(kind, ())), *map(str, values)} for kind, values in begun.items()]
-    return [one for one in sets if answer in one]
 
 
 UNKNOWN = "I cannot tell you that. Please ask for what you need."

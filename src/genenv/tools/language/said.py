@@ -1,9 +1,9 @@
-"""Whether words state a value: numbers and quantities in any notation, other text as whole words."""
+"""Whether words state a value, or a line is one: numbers and amounts in any notation, other text as words."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 
 from genenv.environments.common import caseless
@@ -53,17 +53,20 @@ _BEHIND = re.compile(
     r"\s*(?P<sign>[$€£¥%])?\s*(?P<degrees>degrees?\b|°)?\s*(?P<word>[^\W\d_]*(?:/h)?)", re.IGNORECASE
 )
 """What stands behind a number: a sign, degrees, and a word that may be its unit."""
-_ANY, _WHOLE = re.compile(r"\d+(?:\.\d+)?"), re.compile(_DIGITS)
-_LINE_NUMBER = re.compile(r"^\s*\d{1,3}[.)](?=\s)", re.MULTILINE)
 _SHORT_DIGITS = 2
 """From so many decimals on, a number that is said may be rounded."""
-_MOST_OF_FIELD, _LONGEST_VALUE = 200, 60
-"""Maximum number of values of a field that are looked for beside an answer, and of characters of one."""
-_LONGEST_CODE, _LONGEST_SENTENCE = 3, 300
 _MARKS = re.compile(r"[*`\"“”„]|(?<!\w)['‘’]|['‘’](?!\w)")
 """Marks around a word; an apostrophe stays."""
-_NOT = re.compile(r"(?:\b(?P<no>not|never|neither|nor|no longer)|n['’]t) (?:(?:the|an?|at|in|on) )?[$€£¥]?$")
-_CONDITION = re.compile(r"\b(?:if|whether|unless)\b")
+_ANSWER = re.compile(
+    r"^[\s>*_#-]*(?:final )?answer[*_]*[ \t]*:[*_]*[ \t]*(?P<value>.*)$", re.IGNORECASE | re.MULTILINE
+)
+_VALUE = re.compile(
+    rf"(?:[$€£¥]|[A-Z]{{3}} )?\s*(?P<number>{_DIGITS}(?:[eE][+-]?\d+)?)"
+    rf"(?:\s*(?:{_UNITS}|[$€£¥])|(?P<words>(?: [^\W\d_]+\.?){{1,3}}))?"
+)
+"""A line that is a number, perhaps with a currency, its unit, or a few words for what is counted."""
+_OPEN = {"and", "at", "hundred", "million", "billion", "or", "plus", "thousand", "to"}
+"""Words behind a number that make it another number, or leave it open."""
 
 
 def says(words: str, answer: Json) -> bool:
@@ -87,103 +90,39 @@ def says(words: str, answer: Json) -> bool:
         return True
     if day := _DAY.fullmatch(text):
         return _says_day(plain, day)
-    if _AMOUNT.fullmatch(text):
-        said = (found[0] for found in _numbers(plain))
-        short = len(text.partition(".")[2]) == 1
-        return any(_is_number(one, float(text)) for one in said if short or len(one.partition(".")[2]) != 1)
-    quantity = _QUANTITY.fullmatch(str(answer).strip())
-    return quantity is not None and _says_quantity(plain, quantity)
+    return _says_amount(plain, str(answer))
 
 
-def claims(
-    words: str, answer: Json, answers: Collection[Json] = (), fields: Iterable[Collection[str]] = ()
-) -> bool:
-    """Whether words state a value as what is so: not what is not (`not Minka`), or may be (`Minka or Bello`).
+def answers_in(words: str) -> list[str]:
+    """Return what stands in the lines `Answer: VALUE` of a reply, in order."""
+    return [found["value"] for found in _ANSWER.finditer(words)]
 
-    Numbers may stand in alternatives: `It costs 20, or 25 with tax.`
 
-    Args:
-        words: the words.
-        answer: the value.
-        answers: all values that the words are to state.
-        fields: the values that each field with the answer, a text, has.
+def gives(line: str, answer: Json) -> bool:
+    """Whether a line is a value and nothing else, but for Markdown, quotation marks and a full stop.
+
+    A number may have a currency, a unit or up to three words behind it: `59 books`. Notations of numbers,
+    amounts, days and times of day are those of `says`.
     """
-    if not says(words, answer):
-        return False
-    plain = caseless(_MARKS.sub("", _EMPHASIS.sub("", words).translate(_MINUS)))
+    plain = _bare(line)
+    number = _VALUE.fullmatch(plain)
+    is_one = number is not None and _OPEN.isdisjoint(caseless(number["words"] or "").split())
     if isinstance(answer, int | float) and not isinstance(answer, bool):
-        places = [one.start() for one in _numbers(plain) if _is_number(one[0], answer)]
-        return any(not _is_denied(plain, place) for place in places)
-    text, wanted = caseless(str(answer)), {caseless(str(one)) for one in answers}
-    known = {caseless(one) for field in fields if len(field) <= _MOST_OF_FIELD for one in field}
-    values = {one for one in known | {text} if len(one) <= _LONGEST_VALUE}
-    found = re.finditer(rf"(?<![\w-]){re.escape(text)}(?![\w-])", plain)
-    spans = {one.span() for one in found if _is_denied(plain, one.start(), text, known)}
-    spans |= {*_alternatives(plain, text, values, wanted)} if known else set()
-    for start, end in sorted(spans, reverse=True):
-        plain = f"{plain[:start]} ... {plain[end:]}"
-    return not spans or says(plain, text)
+        return number is not None and is_one and _is_number(number["number"], answer)
+    text = caseless(str(answer))
+    if caseless(plain) == caseless(_bare(str(answer))) != "":
+        return True
+    if _TIME.fullmatch(text):
+        time = _CLOCK.fullmatch(plain)
+        return time is not None and _hour(time) == text
+    if day := _DAY.fullmatch(text):
+        return re.fullmatch(_in_words(day), " ".join(plain.split()), re.IGNORECASE) is not None
+    return is_one and _says_amount(plain, str(answer))
 
 
-def lists(words: str, text: str) -> bool:
-    """Whether words say a text; short codes in capitals only in such: `It is` lists neither `IT` nor `IS`."""
-    is_code = text.isupper() and len(text) <= _LONGEST_CODE
-    return states(_EMPHASIS.sub("", words), text) if is_code else says(words, text)
-
-
-def _is_denied(words: str, place: int, text: str = "", known: Collection[str] = ()) -> bool:
-    """Whether what stands at a place is denied: it is behind `not`, `neither` and the like, and no `if`.
-
-    Args:
-        words: in lower case.
-        place: where it begins.
-        text: it, if it is a text; `not` may belong to a longer name.
-        known: all names.
-    """
-    if (before := _NOT.search(words[max(0, place - 20) : place])) is None:
-        return False
-    is_name = any(f"{before['no']} {text}" in one for one in known)
-    sentence = re.split(r"[.!?\n]", words[max(0, place - _LONGEST_SENTENCE) : place])[-1]
-    return not is_name and _CONDITION.search(sentence) is None
-
-
-def _alternatives(
-    words: str, text: str, values: Collection[str], answers: Collection[str]
-) -> Iterator[tuple[int, int]]:
-    """Yield the places of lists such as `x, y or z` of a text and of values that are no answers."""
-    by_length = sorted(values, key=len, reverse=True)
-    for found in re.finditer(r"\bor (?:the |an? )?", words):
-        right = next((one for one in by_length if _starts(words, found.end(), one)), None)
-        listed, start = [] if right is None else [right], found.start()
-        while listed:
-            end = start - len(behind := words[max(0, start - 2) : start]) + len(behind.rstrip(" ,"))
-            left = next((one for one in by_length if _ends(words, end, one)), None)
-            if left is None or (len(listed) > 1 and "," not in behind):
-                break
-            listed.append(left)
-            start = end - len(left)
-        if right is not None and len(listed) > 1 and text in listed and not {*listed} <= {*answers}:
-            yield start, found.end() + len(right)
-
-
-def _starts(words: str, place: int, text: str) -> bool:
-    """Whether a text is at a place as whole words."""
-    end = place + len(text)
-    return words.startswith(text, place) and not words[end : end + 1].isalnum()
-
-
-def _ends(words: str, place: int, text: str) -> bool:
-    """Whether a text ends at a place as whole words."""
-    start = place - len(text)
-    return start >= 0 and words.startswith(text, start) and not words[max(0, start - 1) : start].isalnum()
-
-
-def unfounded(words: str, given: str) -> list[str]:
-    """Return the different numbers in words that a text does not have, without the numbers of list items."""
-    known = {abs(float(one.replace(",", ""))) for found in (_ANY, _WHOLE) for one in found.findall(given)}
-    said = (found[0].replace(",", "") for found in _NUMBER.finditer(_LINE_NUMBER.sub("", words)))
-    strange = [one for one in dict.fromkeys(said) if abs(float(one)) not in known]
-    return [one for one in strange if not any(_is_number(one.removeprefix("-"), number) for number in known)]
+def _bare(line: str) -> str:
+    """A line without Markdown, quotation marks and the full stop at its end."""
+    return _MARKS.sub("", _EMPHASIS.sub("", line)).translate(_MINUS).strip().removesuffix(".").strip()
 
 
 def states(request: str, value: Json) -> bool:
@@ -211,14 +150,28 @@ def _hour(found: re.Match[str]) -> str:
 
 def _says_day(words: str, day: re.Match[str]) -> bool:
     """Whether words state a day with the name of its month, and its year."""
+    plain = " ".join(words.replace("*", "").split())
+    return re.search(rf"(?<!\w)(?:{_in_words(day)})(?!\w)", plain, re.IGNORECASE) is not None
+
+
+def _in_words(day: re.Match[str]) -> str:
+    """A pattern of a day with the name of its month; it matches nothing if there is no such month."""
     number = int(day["month"])
     if not 1 <= number <= len(_MONTHS):
-        return False
+        return r"(?!)"
     name = _MONTHS[number - 1]
     month, one = rf"{name[:3]}(?:t|{name[3:]})?\.?", rf"0?{int(day['day'])}(?:st|nd|rd|th|\.)?"
-    ways = rf"{one}(?: of)? {month},? {day['year']}|{month} {one}(?:,| of)? {day['year']}"
-    plain = " ".join(words.replace("*", "").split())
-    return re.search(rf"(?<!\w)(?:{ways})(?!\w)", plain, re.IGNORECASE) is not None
+    return rf"{one}(?: of)? {month},? {day['year']}|{month} {one}(?:,| of)? {day['year']}"
+
+
+def _says_amount(words: str, text: str) -> bool:
+    """Whether words state a text that is a number with decimals, or with a unit."""
+    if _AMOUNT.fullmatch(text):
+        said = (found[0] for found in _numbers(words))
+        short = len(text.partition(".")[2]) == 1
+        return any(_is_number(one, float(text)) for one in said if short or len(one.partition(".")[2]) != 1)
+    quantity = _QUANTITY.fullmatch(text.strip())
+    return quantity is not None and _says_quantity(words, quantity)
 
 
 def _says_quantity(words: str, quantity: re.Match[str]) -> bool:
