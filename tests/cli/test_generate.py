@@ -23,6 +23,7 @@ def test_generate_writes_tasks_that_passed_the_gate(finished: Path, config: Path
     assert len(lines) == 3
     assert {"id", "messages", "oracle", "spec"} <= json.loads(lines[0]).keys()
     assert "3 tasks of " in result.stderr
+    assert f"({sum(json.loads(line)['tokens'] for line in lines):,} tokens)" in result.stderr
     assert len(succeeds("generate", config, "--n", "2").stdout.splitlines()) == 2
 
 

@@ -204,7 +204,9 @@ def test_two_rows_are_trained_go_on_and_are_shown_on_one_page(tmp_path: Path) ->
     text = (out / "reproduce.md").read_text()
     assert "| paper |" in text
     assert "| offline-4 |" in text  # a row of the first call
-    assert "the tokens that wrote the tasks of `offline` are in no budget" in text
+    lines = [json.loads(line) for line in (out / "offline.jsonl").read_text().splitlines()]
+    assert all(line["tokens"] > 0 for line in lines), "the simulator sampled them"
+    assert "in no budget" not in text
     short = refused(*words(out, "offline", "--offline", "4,9", "--seeds", 1, "--resume"))
     assert "offline.jsonl has 4 tasks, and the row offline-9 needs 9" in short
     assert "usual" in text
@@ -221,3 +223,5 @@ def test_two_rows_are_trained_go_on_and_are_shown_on_one_page(tmp_path: Path) ->
         ("paper", 1),
     ]
     assert {*found.columns} == {"usual", "renamed", "deep"}
+    used = found.rows[1].runs[0].metrics[1]["tokens/simulator_sampled"]
+    assert 0 < used <= sum(line["tokens"] for line in lines)

@@ -113,6 +113,23 @@ def test_candidates_of_a_file_come_once_before_any_comes_twice(tmp_path: Path) -
     assert len(given) == len(set(given)) == 64
 
 
+def test_the_tokens_that_wrote_a_file_count_when_a_spec_is_used_first(tmp_path: Path) -> None:
+    file = tmp_path / "tasks.jsonl"
+    file.write_text("".join(f'{{"spec": {{"n": {n}}}, "tokens": {10**n}}}\n' for n in range(4)))
+    config = SimulatorConfig(source="file", file=str(file), contexts=1, variations=3)
+    seed, counts = Seed(id="s", environment="toy", skills=(), spec={}), list[int]()
+    for number in (1, 2, 3):
+        source = FileSource(config, seed=0)  # a resumed run reads the file anew
+        context = Context(id=f"r{number}", round=number, seed=seed, messages=())
+        given = asyncio.run(source.propose(cast(Environment, None), [context]))
+        counts.append(source.tokens_sampled_elsewhere())
+        assert source.tokens_sampled_elsewhere() == 0
+        if number == 1:
+            assert counts[0] == sum(10 ** json.loads(one.text)["n"] for one in given)
+    assert sum(counts) == 1111
+    assert counts[2] == 0
+
+
 def test_a_file_is_shuffled_once_for_each_time_it_is_gone_through(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +153,7 @@ def test_a_file_is_shuffled_once_for_each_time_it_is_gone_through(
         ("", "holds no spec"),
         ("{", "line 1 is not JSON"),
         ('{"a": 1}', 'line 1 is no object with a "spec"'),
+        ('{"spec": {}, "tokens": "9"}', 'line 1: "tokens" is "9", which is no count'),
     ],
 )
 def test_a_file_that_is_none_is_one_sentence(text: str | None, sentence: str, tmp_path: Path) -> None:

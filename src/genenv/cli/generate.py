@@ -19,7 +19,7 @@ from genenv.files import check_writable, write_whole
 from genenv.progress import staged
 from genenv.runs.checkpoint import checkpoint_path, verify_checkpoint
 from genenv.runs.folder import RunFolder
-from genenv.runs.metrics import refusals_said
+from genenv.runs.metrics import refusals_said, sampled
 from genenv.runs.store.store import PoolStore
 from genenv.texts import json_line
 from genenv.training import opening
@@ -72,13 +72,17 @@ def generate(
         raise UsageError(
             f"none of {written} generations passed the gate; refused: {reasons}; {_advice(settings, folder)}"
         )
-    lines = "\n".join(json_line(_as_line(task)) for task in tasks)
+    share, more = divmod(writing.tokens, len(tasks))
+    lines = "\n".join(
+        json_line(_as_line(task) | {"tokens": share + (number < more)}) for number, task in enumerate(tasks)
+    )
     if out is None:
         typer.echo(lines)
     else:
         write_whole(out, lines + "\n")
     refused = f"; refused: {reasons}" if reasons else ""
-    typer.echo(f"{len(tasks)} tasks of {written} generations passed the gate{refused}", err=True)
+    spent = f" ({writing.tokens:,} tokens)" if writing.tokens else ""
+    typer.echo(f"{len(tasks)} tasks of {written} generations{spent} passed the gate{refused}", err=True)
     if len(tasks) < n:
         typer.echo(
             f"gave up at {len(tasks)} of {n} tasks: none passed in the last {_BARREN_ROUNDS} rounds of "
@@ -133,6 +137,8 @@ class _Writing:
     last: int = 0
     refused: Counter[str] = field(default_factory=Counter[str])
     """How often the gate refused a generation, by reason."""
+    tokens: int = 0
+    """Tokens that were sampled for all generations, refused ones included; each task has an equal share."""
 
     async def load_run(self, folder: RunFolder) -> None:
         """Load the policies, statistics and task archive of a run.
@@ -174,6 +180,7 @@ class _Writing:
         wanted = len(asked) * self.pool.config.simulator.variations
         with staged(ConsoleReporter(), stage, items=wanted, unit="specs"):
             generations = await self.policies.simulator.propose(self.pool.env, asked)
+        self.tokens += sampled(generations) + self.policies.simulator.tokens_sampled_elsewhere()
         proposals = self.pool.gate.admit(asked, generations)
         if self.pool.config.curriculum.candidates > 1:  # then the gate leaves it to the choice
             self.pool.gate.remember(accepted(proposals))

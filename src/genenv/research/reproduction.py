@@ -406,8 +406,9 @@ def collect(reproduction: Reproduction, asked: Measured | None = None) -> Result
     """
     runs, _, notes = read_all([grid.path for grid in reproduction.grids])
     rows = reproduction.known_rows
-    if any(name.startswith(OFFLINE) for name in rows):
-        notes.append("the tokens that wrote the tasks of `offline` are in no budget")
+    is_offline = any(name.startswith(OFFLINE) for name in rows) and reproduction.offline.exists()
+    if is_offline and not any(tokens for _, tokens in read_specs(reproduction.offline)):
+        notes.append(f"{_OFFLINE_FILE} states no tokens, so those that wrote these tasks are in no budget")
     found = collect_runs(reproduction.config, rows, runs, place=reproduction.path, notes=notes)
     return found if asked is None else replace(found, benchmarks=_on_benchmarks(reproduction, asked))
 

@@ -20,7 +20,17 @@ from genenv.environments.base import Environment
 from genenv.progress import Reporter, staged
 from genenv.runs.store.records import Evaluation
 from genenv.sampling import Sampler
-from genenv.types import Group, Origin, RejectReason, StopReason, TaskBatch, Trace, accepted, leading
+from genenv.types import (
+    Generation,
+    Group,
+    Origin,
+    RejectReason,
+    StopReason,
+    TaskBatch,
+    Trace,
+    accepted,
+    leading,
+)
 
 
 def target_band(alpha: float) -> tuple[float, float]:
@@ -340,6 +350,11 @@ def named_by_agent(found: Mapping[str, Mapping[str, float]]) -> dict[str, float]
     }
 
 
+def sampled(generations: Iterable[Generation]) -> int:
+    """Return the number of tokens that the simulator sampled for specs; those drawn at random have none."""
+    return sum(len(one.token_ids) for one in generations if not one.drawn)
+
+
 _TRUNCATED = (StopReason.LENGTH, StopReason.CONTEXT, StopReason.MAX_TURNS)
 
 
@@ -358,12 +373,12 @@ def rollout_metrics(
         batches: the round's generations, to count their tokens.
         sampler: the agent's sampler, whose tokenizer measures the length of demonstrations.
         env: counts the steps of a demonstration.
-        elsewhere: tokens that an endpoint sampled to write the tasks.
+        elsewhere: tokens that an endpoint, or the writer of a file, sampled to write the tasks.
     """
     written = [p for batch in batches for p in batch.proposals]
     new = accepted(written)
     new_ids = {task.id for task in new}
-    wrote = sum(len(p.generation.token_ids) for p in written if not p.generation.drawn) + elsewhere
+    wrote = sampled(p.generation for p in written) + elsewhere
     agents = list(dict.fromkeys(group.agent for group in groups))
     own = {name: [group for group in groups if group.agent == name] for name in agents}
     counted = leading(groups)

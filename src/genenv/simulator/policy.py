@@ -74,7 +74,7 @@ class TaskSource:
         """Restore the state that `save` wrote."""
 
     def tokens_sampled_elsewhere(self) -> int:
-        """Return the tokens that a remote server sampled for the source since the last call."""
+        """Return the tokens that a remote server, or the writer of a file, sampled since the last call."""
         return 0
 
     def end_round(self) -> None:

@@ -103,7 +103,8 @@ class WritingConfig(Settings, frozen=True):
     file: str | None = Field(
         default=None, min_length=1, json_schema_extra=PLACE | only_with(source=("file",))
     )
-    """The specs of `source = "file"`: JSON Lines, as `genenv generate --out` writes them."""
+    """The specs of `source = "file"`: JSON Lines, as `genenv generate --out` writes them. The `tokens` of a
+    line count as the simulator's when its spec is used first."""
     file_tasks: int = Field(default=0, ge=0, le=100_000_000, json_schema_extra=only_with(source=("file",)))
     """Use the first so many specs of that file; 0: all."""
     address: Address = Field(default="", json_schema_extra=only_with(source=("endpoint",)))

@@ -1,7 +1,7 @@
 """Sources of tasks, `simulator.source`: random variations, grammars, files, endpoints, and fixed task sets.
 
 All sources write specs for the same contexts. The specs pass the same gate into the same store. Only the
-model of `simulator.policy` has tokens and trainable weights.
+model of `simulator.policy` has trainable weights.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class FileSource(TaskSource):
         super().__init__(config, seed=seed)
         self._specs = read_specs(Path(config.file or ""))[: config.file_tasks or None]
         self._pass, self._order = -1, list[int]()
+        self._tokens = 0
 
     async def propose(self, env: Environment, contexts: Sequence[Context]) -> list[Generation]:
         """Return the next specs. Their content has no relation to the seeds of the contexts."""
@@ -83,15 +84,22 @@ class FileSource(TaskSource):
         if time != self._pass:
             self._pass, self._order = time, list(range(len(self._specs)))
             generator(self.seed, "file", time).shuffle(self._order)
-        return self._specs[self._order[within]]
+        spec, tokens = self._specs[self._order[within]]
+        self._tokens += tokens if time == 0 else 0
+        return spec
+
+    def tokens_sampled_elsewhere(self) -> int:
+        """Return the tokens that wrote the specs which were used for the first time since the last call."""
+        tokens, self._tokens = self._tokens, 0
+        return tokens
 
 
-def read_specs(path: Path) -> list[JsonObject]:
-    """Return the specs of a JSON Lines file.
+def read_specs(path: Path) -> list[tuple[JsonObject, int]]:
+    """Return the specs of a JSON Lines file, and the tokens that writing each took; 0 where no line says.
 
     Raises:
         UsageError: the file cannot be read or contains no spec.
-        DataError: a line is not a JSON object with a spec.
+        DataError: a line is not a JSON object with a spec, or its `tokens` is no count.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -100,7 +108,7 @@ def read_specs(path: Path) -> list[JsonObject]:
             f"simulator.file: {path} cannot be read ({getattr(error, 'strerror', None) or error}); "
             "name a JSON Lines file that `genenv generate --out` wrote"
         ) from error
-    specs: list[JsonObject] = []
+    specs: list[tuple[JsonObject, int]] = []
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -111,7 +119,12 @@ def read_specs(path: Path) -> list[JsonObject]:
         spec = found.get("spec") if isinstance(found, Mapping) else None
         if not isinstance(spec, Mapping):
             raise DataError(f'{path}, line {number} is no object with a "spec"')
-        specs.append(spec)
+        tokens = found.get("tokens", 0) if isinstance(found, Mapping) else 0
+        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
+            raise DataError(
+                f'{path}, line {number}: "tokens" is {json.dumps(tokens)[:80]}, which is no count'
+            )
+        specs.append((spec, tokens))
     if not specs:
         raise UsageError(f"simulator.file: {path} holds no spec; write some with `genenv generate --out`")
     return specs
