@@ -20,7 +20,7 @@ from genenv.environments import load_environment
 from genenv.errors import DataError, UsageError
 from genenv.gate.gate import base_tasks
 from genenv.interop.export import Export, write
-from genenv.interop.exported import Exported, task_of, task_text
+from genenv.interop.exported import Exported, reply_text, task_of, task_text
 from genenv.progress import Silent
 from genenv.training import opening
 from interop.conftest import opened
@@ -41,6 +41,10 @@ def test_a_row_is_its_task(written: Path, name: str) -> None:
         for row, task in zip(rows, tasks, strict=True):
             assert task_of(task_text(task)) == task
             assert row["prompt"] == exported.session(task).chat
+
+
+def test_thoughts_are_no_part_of_a_reply() -> None:
+    assert reply_text("<think>Answer: 9?</think>\nAnswer: 31", ()) == "Answer: 31"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -17,6 +17,7 @@ from typing import Any, cast
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from genenv.chat.assistant import ChatMessage, ToolCall
+from genenv.chat.reasoning import answer_of
 from genenv.chat.tool_calls import arguments_of, as_text
 from genenv.environments import FOLDER_MARK, close_environment, environment_config, load_environment
 from genenv.environments.base import Environment, tools_of
@@ -193,13 +194,13 @@ CALLS = (
 
 
 def reply_text(content: str, calls: Sequence[JsonObject]) -> str:
-    """Return a reply as the single text that an environment parses.
+    """Return a reply as the single text that an environment parses, without thoughts.
 
     Args:
-        content: the text of the reply.
+        content: the text of the reply, perhaps with `<think>...</think>` before it.
         calls: its tool calls, in OpenAI's format.
     """
-    return as_text(content, [_call(one) for one in calls])
+    return as_text(answer_of(content), [_call(one) for one in calls])
 
 
 def row_of(env: Environment, task: Task) -> JsonObject:

@@ -31,6 +31,8 @@ _HOW: Mapping[Style, str] = {
     "native": "",
 }
 """How calls are written in each style."""
+_ANSWERS = "give each value that was asked for in a line of its own, as a tool gave it: Answer: VALUE"
+"""How what is asked for is given; `check` reads these lines."""
 
 
 def skills_of(program: Program, groups: Mapping[str, Sequence[str]] | None = None) -> tuple[str, ...]:
@@ -201,8 +203,7 @@ def _value(result: Json, path: Sequence[str | int]) -> Json:
         value = at(parsed_result(result), path)
     except LookupError:
         raise Refused(RejectReason.EXECUTION, f"a result has nothing at {'.'.join(map(str, path))}") from None
-    is_single = isinstance(value, str | int | float) and not isinstance(value, bool)
-    if not is_single or len(str(value).splitlines()) != 1:
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
         raise Refused(RejectReason.EXECUTION, f"at {'.'.join(map(str, path))} there is no single value")
     return value
 
@@ -253,12 +254,19 @@ def opening(
     if today is not None:
         notes += f" Today is {today:%A}, {today.isoformat()}."
     tools = [toolbox.world.tools[name] for name in shown]
-    system = how_to_call(tools, settings.style, notes, multi=multi, described=settings.descriptions)
+    style, described = settings.style, settings.descriptions
+    system = how_to_call(tools, style, notes, multi=multi, described=described, answers=toolbox.asks)
     return Message(role="system", content=system), Message(role="user", content=request)
 
 
 def how_to_call(
-    tools: Sequence[Tool], style: Style, notes: str = "", *, multi: bool = True, described: bool = True
+    tools: Sequence[Tool],
+    style: Style,
+    notes: str = "",
+    *,
+    multi: bool = True,
+    described: bool = True,
+    answers: bool = False,
 ) -> str:
     """Return the system message about tools; it lists them unless the model's chat template does.
 
@@ -268,14 +276,13 @@ def how_to_call(
         notes: further sentences, after a space.
         multi: whether the agent gets the results of its calls.
         described: whether each tool is described in a sentence.
+        answers: whether what is asked for has to be given in lines of its own.
     """
     if style == "python" and not any(tool.is_plain for tool in tools):
         style = "json"
     if multi:
-        system = (
-            f"Call tools{_HOW[style]}; you get their results. When all is done, say so, and write what was "
-            "asked as Answer: VALUE, a line for each value."
-        )
+        system = f"Call tools{_HOW[style]}; you get their results. When all is done, say so, and "
+        system += _ANSWERS if answers else "what was asked."
     else:
         system = f"Answer with tool calls only{_HOW[style]}{'' if style == 'json' else '.'}"
     if style == "python" and not all(tool.is_plain for tool in tools):
@@ -302,5 +309,5 @@ def _oracle(
         return first
     if not multi:
         return (format_calls(calls, style),)
-    said = "\n".join(f"Answer: {answer}" for answer in answers) or "Done."
+    said = "\n".join(f"Answer: {' '.join(str(answer).split())}" for answer in answers) or "Done."
     return (*first, *(format_calls([call], style) for call in calls), said)

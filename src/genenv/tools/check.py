@@ -119,7 +119,7 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played
         or (f"The state differs at {place}." if place else None)
         or _unread(toolbox, wanted.outcomes[len(before) :], calls, executed.outcomes, task)
         or untraced(toolbox, oracle, calls, executed.outcomes)
-        or _unanswered(task, turns[-1].words)
+        or _unanswered(task, turns[-1])
     )
     if problem is None:
         return Verdict(
@@ -338,10 +338,12 @@ def _ids(call: Call, ways: Mapping[str, str]) -> dict[str, set[str]]:
     return found
 
 
-def _unanswered(task: Task, words: str) -> str | None:
+def _unanswered(task: Task, reply: Reply) -> str | None:
     """Return a complaint if the last reply lacks the line `Answer: VALUE` of an answer, or has others."""
     answers = cast("Sequence[Json]", task.payload["answers"])
-    given = answers_in(words)
+    given = [] if reply.calls else answers_in(reply.words)
+    if len(given) > len(answers):
+        given = list(dict.fromkeys(given))  # the same one, said twice
     if answers and len(given) != len(answers):
         return f"The last reply's number of lines `Answer: VALUE` is {len(given)}, not {len(answers)}."
     for answer, line in zip(answers, given, strict=False):

@@ -99,6 +99,11 @@ class Toolbox:
             or any(left_out(tool, self.wordings) for tool in self.world.tools.values())
         )
 
+    @cached_property
+    def asks(self) -> bool:
+        """Whether there can be tasks that ask for values in results."""
+        return self.settings.mode != "single" and any(one.told for one in self.graph.recipes.values())
+
     @property
     def user_answers(self) -> bool:
         """Whether there are tasks in which the user gives a value when the agent asks for it."""

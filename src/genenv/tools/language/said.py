@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
+from datetime import datetime
 from decimal import Decimal
 
 from genenv.environments.common import caseless
@@ -28,11 +30,13 @@ _NAMES = {
 _SIGNS = {"$": ("$", "USD"), "€": ("€", "EUR"), "£": ("£", "GBP"), "¥": ("¥", "JPY"), "%": ("%",)}
 """For each sign at a number the units that it stands for."""
 _UNITS = "|".join(re.escape(one) for one in sorted(_NAMES, key=len, reverse=True))
-_NUMBER = re.compile(rf"(?<![\w.-]){_DIGITS}(?:[eE][+-]?\d+)?(?=(?:{_UNITS}|[BdCFVA])?(?!\w|\.\d))")
+_EXPONENT = r"(?:[eE][+-]?\d{1,3})?"
+_NUMBER = re.compile(rf"(?<![\w.-]){_DIGITS}{_EXPONENT}(?=(?:{_UNITS}|[BdCFVA])?(?!\w|\.\d))")
 """A number, perhaps with its unit behind it without a space: `5km`."""
 _EMPHASIS = re.compile(r"(?<![^\W_])_{1,3}(?=\S)|(?<=\S)_{1,3}(?![^\W_])")
 """Marks of Markdown around a word that would be taken for a part of it."""
-_MINUS = str.maketrans("−", "-")
+_PLAIN = str.maketrans("−‑‐–’‘“”", "----''\"\"")
+"""Characters for which people also type others."""
 _AMOUNT = re.compile(r"-?(?:0|[1-9]\d*)\.\d\d?")
 """A text that is a number with up to two decimals, as amounts often are, and versions seldom."""
 _DAY = re.compile(r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)")
@@ -53,20 +57,29 @@ _BEHIND = re.compile(
     r"\s*(?P<sign>[$€£¥%])?\s*(?P<degrees>degrees?\b|°)?\s*(?P<word>[^\W\d_]*(?:/h)?)", re.IGNORECASE
 )
 """What stands behind a number: a sign, degrees, and a word that may be its unit."""
-_SHORT_DIGITS = 2
-"""From so many decimals on, a number that is said may be rounded."""
+_SHORT_DIGITS, _MOST_ROUNDED = 2, 0.02
+"""From so many decimals on, a number may be rounded, if it differs by no more than this share."""
 _MARKS = re.compile(r"[*`\"“”„]|(?<!\w)['‘’]|['‘’](?!\w)")
 """Marks around a word; an apostrophe stays."""
 _ANSWER = re.compile(
-    r"^[\s>*_#-]*(?:final )?answer[*_]*[ \t]*:[*_]*[ \t]*(?P<value>.*)$", re.IGNORECASE | re.MULTILINE
+    r"(?:^|(?<=[.!?] ))[ \t>*_#•|\d.)-]{0,12}(?:(?:the|my|final) ){0,2}answers?(?: is)?[*_]*[ \t]*[:：]"
+    r"[*_]*[ \t]*(?:\n[ \t]*)?(?P<value>.*)$",
+    re.IGNORECASE | re.MULTILINE,
 )
+"""A line that gives an answer: `Answer: VALUE`, or with the value in the next line."""
+_CURRENCY = r"(?:US)?[$\u20a0-\u20cf£¥]|USD|EUR|GBP|JPY"
+_SAID = {word for unit, names in _NAMES.items() for word in (unit.casefold(), *names.split())}
+"""All words that may be a unit."""
+_WORDS = "|".join(re.escape(one) for one in sorted(_SAID - {""}, key=len, reverse=True))
 _VALUE = re.compile(
-    rf"(?:[$€£¥]|[A-Z]{{3}} )?\s*(?P<number>{_DIGITS}(?:[eE][+-]?\d+)?)"
-    rf"(?:\s*(?:{_UNITS}|[$€£¥])|(?P<words>(?: [^\W\d_]+\.?){{1,3}}))?"
+    rf"(?:(?:{_CURRENCY}) ?)?(?P<number>{_DIGITS}{_EXPONENT})"
+    rf"(?: ?(?:{_CURRENCY}|{_UNITS})| ?(?:degrees? |°)?(?:{_WORDS}))?",
+    re.IGNORECASE,
 )
-"""A line that is a number, perhaps with a currency, its unit, or a few words for what is counted."""
-_OPEN = {"and", "at", "hundred", "million", "billion", "or", "plus", "thousand", "to"}
-"""Words behind a number that make it another number, or leave it open."""
+"""A line that is a number, perhaps with a currency or a unit."""
+_JOINT = re.compile(r"(?<=[^\W_])_+(?=[^\W_])")
+_WEEKDAY = r"(?:\w+day,? )?"
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*")
 
 
 def says(words: str, answer: Json) -> bool:
@@ -79,7 +92,7 @@ def says(words: str, answer: Json) -> bool:
     the unit before it or elsewhere, or behind it no word, or a name that begins as the unit does (`82 degrees
     Celsius`). A text with one or two decimals counts as a number: `$8` says `8.00`.
     """
-    plain = _EMPHASIS.sub("", words).translate(_MINUS)
+    plain = _EMPHASIS.sub("", words).translate(_PLAIN)
     if isinstance(answer, int | float) and not isinstance(answer, bool):
         return any(_is_number(found[0], answer) for found in _numbers(plain))
     text = caseless(str(answer))
@@ -101,28 +114,44 @@ def answers_in(words: str) -> list[str]:
 def gives(line: str, answer: Json) -> bool:
     """Whether a line is a value and nothing else, but for Markdown, quotation marks and a full stop.
 
-    A number may have a currency, a unit or up to three words behind it: `59 books`. Notations of numbers,
-    amounts, days and times of day are those of `says`.
+    A number may have a currency or a unit. Notations of numbers, amounts, days and times of day are those of
+    `says`; a moment is the same in any form of ISO 8601.
     """
     plain = _bare(line)
-    number = _VALUE.fullmatch(plain)
-    is_one = number is not None and _OPEN.isdisjoint(caseless(number["words"] or "").split())
+    number = _VALUE.fullmatch(re.sub(rf"^-\s?({_CURRENCY})", r"\1-", plain.removeprefix("+")))
     if isinstance(answer, int | float) and not isinstance(answer, bool):
-        return number is not None and is_one and _is_number(number["number"], answer)
-    text = caseless(str(answer))
-    if caseless(plain) == caseless(_bare(str(answer))) != "":
+        return number is not None and _is_number(number["number"], answer)
+    text = str(answer)
+    if _alike(text) in {_alike(line), _alike(plain)} - {""}:
         return True
     if _TIME.fullmatch(text):
         time = _CLOCK.fullmatch(plain)
         return time is not None and _hour(time) == text
     if day := _DAY.fullmatch(text):
-        return re.fullmatch(_in_words(day), " ".join(plain.split()), re.IGNORECASE) is not None
-    return is_one and _says_amount(plain, str(answer))
+        return re.fullmatch(rf"{_WEEKDAY}(?:{_in_words(day)})", plain, re.IGNORECASE) is not None
+    if _MOMENT.fullmatch(text):
+        moment = _moment(text)
+        return moment is not None and moment == _moment(plain)
+    return number is not None and _says_amount(number[0], text)
 
 
 def _bare(line: str) -> str:
-    """A line without Markdown, quotation marks and the full stop at its end."""
-    return _MARKS.sub("", _EMPHASIS.sub("", line)).translate(_MINUS).strip().removesuffix(".").strip()
+    """A line without Markdown, quotation marks, and the punctuation at its end, in plain characters."""
+    plain = _MARKS.sub("", _EMPHASIS.sub("", unicodedata.normalize("NFKC", line)))
+    return " ".join(plain.translate(_PLAIN).split()).rstrip(" .!,;")
+
+
+def _alike(text: str) -> str:
+    """A text without what may differ in a line that gives it: capitals, spaces, punctuation at its end."""
+    plain = unicodedata.normalize("NFKC", text).translate(_PLAIN)
+    return caseless(_JOINT.sub(" ", plain)).rstrip(" .!,;")
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
 
 
 def states(request: str, value: Json) -> bool:
@@ -186,7 +215,8 @@ def _says_quantity(words: str, quantity: re.Match[str]) -> bool:
 def _fits(words: str, number: re.Match[str], unit: str) -> bool:
     """Whether what stands around a number is its unit, or nothing is said of one."""
     before, behind = words[: number.start()].rstrip(), _BEHIND.match(words, number.end())
-    sign = next((one for one in (before[-1:], behind["sign"] if behind else None) if one in _SIGNS), None)
+    behind_it = behind["sign"] if behind else None
+    sign = next((one for one, names in _SIGNS.items() if behind_it == one or before.endswith(names)), None)
     if sign is not None:
         return unit in _SIGNS[sign]
     if re.search(rf"(?<![\w'’]){re.escape(unit)}$", before):
@@ -200,15 +230,11 @@ def _fits(words: str, number: re.Match[str], unit: str) -> bool:
     return len(unit) > 1 and word not in _SAID and re.search(elsewhere, words) is not None
 
 
-_SAID = {word for unit, names in _NAMES.items() for word in (unit.casefold(), *names.split())}
-"""All words that may be a unit."""
-
-
 def _is_number(said: str, answer: float) -> bool:
     """Whether a number that is said is the answer, or the answer rounded to the decimals that are said."""
     said = said.replace(",", "")
     if isinstance(answer, int):
         return Decimal(said) == answer
     decimals = 0 if "e" in said.lower() else len(said.partition(".")[2])
-    rounded = round(answer, decimals) if decimals >= _SHORT_DIGITS else answer
-    return abs(float(said) - rounded) < 1e-9
+    is_short = decimals >= _SHORT_DIGITS and abs(float(said) - answer) <= _MOST_ROUNDED * abs(answer)
+    return abs(float(said) - (round(answer, decimals) if is_short else answer)) < 1e-9

@@ -349,20 +349,21 @@ _DECLINES = re.compile(
     re.IGNORECASE,
 )
 _ASKS = re.compile(
-    r"\b(?:which|what|who|how|when|where)\b[^?]{3,}\?"
+    r"\b(?:which|what|who|how|when|where)\b[^?]{3,400}\?"
     r"|\b(?:need|missing|specify|provide|(?:tell|give|send) me|(?:please|you) share|(?:let me|like to) know"
     r"|unclear|not (?:given|clear|sure))\b",
     re.IGNORECASE,
 )
-_POLITE = re.compile(r"[^.!?]*\b(?:else|more|anything|further)\b[^.!?]*(?:[.!?]|$)", re.IGNORECASE)
-"""Sentences that are only polite, such as "Let me know if you need anything else."."""
+_POLITE = re.compile(r"\b(?:else|more|anything|further)\b", re.IGNORECASE)
+"""A word of sentences that are only polite, such as "Let me know if you need anything else."."""
+_CLAUSE = re.compile(r"[^.!?]+[.!?]?")
 _SENTENCE = re.compile(r"(?:\b(?:e\.g|i\.e)\.|\.(?=\w)|[^.!?\n])+[.!?]?")
 """A sentence; points inside amounts, addresses and `e.g.` do not end it."""
 
 
 def asks(words: str) -> bool:
     """Whether a reply asks for something, in English; polite offers of more help do not count."""
-    return _ASKS.search(_POLITE.sub("", words)) is not None
+    return any(_ASKS.search(one) and not _POLITE.search(one) for one in _CLAUSE.findall(words))
 
 
 def asks_for(words: str, tool: Tool, name: str) -> bool:
