@@ -1,13 +1,11 @@
 """Published differences computed again from the values of each seed that the pages state.
 
-python bench/stated_intervals.py [PAGE] [--sets MEAN:LOW:HIGH:SEEDS ...]
+python bench/stated_intervals.py [PAGE]
 
 Reads the code block of docs/results/appendix/intervals.md: lines `experiment | variant | values of seeds`,
 then `experiment | A : B | published interval`; `*` after the interval leaves a contrast out of Holm's family.
 The stores are gone, so the part of the variance that held-out tasks have in common is unknown. These are
 intervals by seeds alone, s^2 / S, a variance that the crossed form of `genenv.statistics` never undercuts.
-
-With --sets it prints the mean of several sets of seeds instead, weighted by seeds, from their t intervals.
 """
 
 from __future__ import annotations
@@ -15,10 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
-
-from scipy.special import stdtrit
 
 from genenv.statistics import holm, mean_interval, p_value
 
@@ -31,13 +26,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("page", nargs="?", type=Path, default=PAGE)
-    parser.add_argument("--sets", nargs="+", metavar="MEAN:LOW:HIGH:SEEDS")
     args = parser.parse_args()
-    if args.sets:
-        sets = [tuple(map(float, one.split(":"))) for one in args.sets]
-        mean, low, high = mean_of_sets(sets)
-        print(f"{sum(one[3] for one in sets):.0f} seeds: {mean:+.1f} ({low:+.1f} to {high:+.1f})")
-        return
     block = re.findall(r"```text\n(.*?)```", args.page.read_text(encoding="utf-8"), re.DOTALL)
     lines = [[part.strip() for part in line.split("|")] for line in "".join(block).splitlines() if line]
     values = {
@@ -59,22 +48,6 @@ def main() -> None:
                 f"{published.rstrip(' *')} | {interval} | {_p(p)} | {'–' if math.isnan(after) else _p(after)}"
             )
             print(re.sub(r"-(?=[0-9])", "−", f"| {experiment} | {a} : {b} | {seeds} | {words} |"))
-
-
-def mean_of_sets(sets: Sequence[tuple[float, ...]]) -> tuple[float, float, float]:
-    """Return the mean over all seeds and its 95% t interval, from mean, interval and seeds of each set.
-
-    The standard error of a set is half of its interval over t(0.975, seeds - 1); sets are independent, and
-    the mean has the degrees of freedom of all of them.
-    """
-    total = math.fsum(seeds for *_, seeds in sets)
-    mean = math.fsum(value * seeds for value, _, _, seeds in sets) / total
-    errors = [(high - low) / 2 / stdtrit(seeds - 1, 0.975) for _, low, high, seeds in sets]
-    variance = math.fsum(
-        (seeds / total * error) ** 2 for error, (*_, seeds) in zip(errors, sets, strict=True)
-    )
-    half = float(stdtrit(total - len(sets), 0.975)) * math.sqrt(variance)
-    return mean, mean - half, mean + half
 
 
 def _by_seeds(one: list[float], other: list[float]) -> tuple[int, float, float, float, float]:
