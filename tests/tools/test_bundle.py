@@ -323,12 +323,45 @@ def test_an_answer_is_said_as_a_number_or_in_whole_words(
         ("04/02/2025", "2025-04-02", False),
         ("2025-03-17 16:45", "2025-03-17T16:45:00", True),
         ("2025-03-17 16:46", "2025-03-17T16:45:00", False),
+        ("Tuesday, 17 March 2025", "2025-03-17", False),
+        ("17.03.2025", "2025-03-17", True),
+        ("2025/03/17", "2025-03-17", True),
+        ("17-Mar-2025", "2025-03-17", True),
+        ("7 pm", "19:00", True),
         ("4:45 pm", "16:45", True),
         ("4:45 pm or 5 pm", "16:45", False),
     ],
 )
 def test_an_answer_is_a_line_that_is_the_value_alone(line: str, answer: float | str, right: bool) -> None:
     assert gives(line, answer) is right
+
+
+@pytest.mark.parametrize(
+    ("line", "answer", "field", "right"),
+    [
+        ("8 nights", 8, "nights", True),
+        ("8 hours", 8, "nights", True),  # the name says of no unit
+        ("2 booked seats", 2, "total", True),
+        ("2 lamps", 2, "total", False),
+        ("7.6 m", 7.6, "length_m", True),
+        ("7.6 meters", 7.6, "length_m", True),
+        ("7.6 m length", 7.6, "length_m", True),
+        ("7.6 kg", 7.6, "length_m", False),
+        ("€7.6", 7.6, "length_m", False),
+        ("165 minutes", 165, "minutes", True),
+        ("165 hours", 165, "minutes", False),
+        ("balance due: £371.25", 371.25, "balance_due", True),
+        ("Berth C2", "C2", "berth", True),
+        ("#12", 12, "boat_id", True),
+        ("boat 12", 12, "boat_id", True),
+        ("boat", "boat", "boat", True),
+        ("31 or seats", 31, "seats", False),
+    ],
+)
+def test_an_answer_may_have_the_name_of_its_field_and_the_unit_in_it(
+    line: str, answer: float | str, field: str, right: bool
+) -> None:
+    assert gives(line, answer, field, "Which seats are booked, this one or that?") is right
 
 
 def test_lines_of_answers_are_found_in_markdown_and_nothing_else_is_one() -> None:

@@ -93,7 +93,7 @@ def test_a_prompt_says_how_to_call_what_python_cannot_write() -> None:
         'like tool(name=value). Write a call with a name in quotation marks as <tool_call>\n{"name"' in both
     )
     alone = how_to_call([odd], "python", multi=False)
-    assert alone.startswith('Answer with tool calls only, each as <tool_call>\n{"name"')
+    assert alone.startswith('Answer with tool calls only, all in one reply, each as <tool_call>\n{"name"')
     assert "quotation" not in how_to_call([plain], "python", multi=False)
 
 

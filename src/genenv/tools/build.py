@@ -284,7 +284,7 @@ def how_to_call(
         system = f"Call tools{_HOW[style]}; you get their results. When all is done, say so, and "
         system += _ANSWERS if answers else "what was asked."
     else:
-        system = f"Answer with tool calls only{_HOW[style]}{'' if style == 'json' else '.'}"
+        system = f"Answer with tool calls only, all in one reply{_HOW[style]}{'' if style == 'json' else '.'}"
     if style == "python" and not all(tool.is_plain for tool in tools):
         system += f" Write a call with a name in quotation marks as {_BLOCK}."
     system += notes

@@ -346,8 +346,11 @@ def _unanswered(task: Task, reply: Reply) -> str | None:
         given = list(dict.fromkeys(given))  # the same one, said twice
     if answers and len(given) != len(answers):
         return f"The last reply's number of lines `Answer: VALUE` is {len(given)}, not {len(answers)}."
-    for answer, line in zip(answers, given, strict=False):
-        if not gives(line, answer):
+    request = " ".join(one.content for one in task.messages if one.role == "user")
+    questions = Program.model_validate(task.spec).questions
+    for answer, line, asked in zip(answers, given, questions, strict=False):
+        field = next((str(part) for part in reversed(asked.path) if isinstance(part, str)), "")
+        if not gives(line, answer, field, request):
             return f"The answer is {_cut(json.dumps(answer, ensure_ascii=False))}, not {_cut(line)!r}."
     return None
 

@@ -32,9 +32,9 @@ def shown_by(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the kinds of single values in results, and those that one can ask for: they differ.
 
-    What only some results show differs, too: of a list with one item, the fields of that item. What only
-    repeats the arguments is known before. Of 0 and 1 nobody asks for the number: such a column is mostly a
-    yes or a no.
+    What only some results show differs, too: of a list with one item, the fields of that item. A result that
+    is no record is asked for if it is a number or a word. What only repeats the arguments is known before. Of
+    0 and 1 nobody asks for the number: such a column is mostly a yes or a no.
 
     Args:
         calls: the arguments and outcomes of calls of one tool.
@@ -49,12 +49,21 @@ def shown_by(
         if repr(value) not in known
     }
     told = (kind for kind in shown if kind in new and len(values[kind]) > 1 and values[kind] - _FLAGS)
-    return tuple(shown), tuple(kind for kind in told if kind)
+    is_prose = any(len(str(one[""][1]).split()) > 1 for _, one in made if "" in one)
+    return tuple(shown), tuple(kind for kind in told if kind or not is_prose)
 
 
 def given_in(args: Mapping[str, Json]) -> set[str]:
     """Return the values in arguments, those inside lists and records too, as `repr` gives them."""
     return {repr(value) for held in leaves(dict(args)).values() for value in held}
+
+
+_DAY = re.compile(r"\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2}")
+
+
+def are_days(values: Iterable[Json]) -> bool:
+    """Whether values look like days, or moments of a day."""
+    return any(_DAY.match(one) for one in values if isinstance(one, str))
 
 
 _REPEATED = re.compile(r"((['\"]?)<[^<>]*>\2)(?:, ?\1)+")

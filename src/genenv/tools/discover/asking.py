@@ -172,7 +172,8 @@ def find_unseen(explorer: Explorer, graph: Graph, rng: random.Random, *, is_part
     """
     readers = {name: one for name, one in graph.recipes.items() if not one.writes}
     calls = {name: list(_drawn(explorer, one, _EACH, rng)) for name, one in readers.items()}
-    alike = frozenset(name for name, found in calls.items() if _is_alike(explorer, name, found))
+    begins = [(), *(explorer.setup() for _ in range(_LEAST_ALIKE))]
+    alike = frozenset(name for name, found in calls.items() if _is_alike(explorer, name, found, begins))
     writers = _writers(explorer.world, _in_turn(calls, _MOST))
     idle = any(error == IDLE for error in graph.failures.values())
     if not (writers or idle or is_partly_unseen):
@@ -208,11 +209,13 @@ def _drawn(explorer: Explorer, recipe: Recipe, most: int, rng: random.Random) ->
             return
 
 
-def _is_alike(explorer: Explorer, name: str, calls: Sequence[Call]) -> bool:
-    """Whether a tool that must be given something answers the same to all calls."""
+def _is_alike(explorer: Explorer, name: str, calls: Sequence[Call], begins: Sequence[Sequence[Call]]) -> bool:
+    """Whether a tool that must be given something answers the same to all calls, whatever was done before."""
     if len(calls) < _LEAST_ALIKE or not explorer.world.tools[name].required:
         return False
-    return len({explorer.world.play([call]).outcomes[0].text for call in calls}) == 1
+    made = ([*before, call] for before in begins for call in calls)
+    first = explorer.world.play([calls[0]]).outcomes[-1].text
+    return all(explorer.world.play(one).outcomes[-1].text == first for one in made)
 
 
 def _in_turn(calls: Mapping[str, Sequence[Call]], most: int) -> list[Call]:

@@ -277,13 +277,13 @@ class Explorer:
                 yield before
 
     def _read_again(self, setups: Sequence[Sequence[Call]]) -> None:
-        """Look what tools that read show, with optional arguments or after calls: a list of one item."""
+        """Look what tools that read show, with optional arguments or after calls: one item, a count."""
         for name, recipe in self._ordered().items():
             found: list[tuple[Mapping[str, Json], Outcome]] = []
             for before in () if recipe.writes else [*setups, *setups]:
                 if not self.is_late() and (call := self.attempt(recipe, before, self._rng)):
                     found.append((call.args, self._last([*before, call])))
-                if found and recipe.shows and not has_list(found[0][1].result):
+                if found and recipe.told and not has_list(found[0][1].result):
                     break
             shows, told = shown_by(found)
             self._recipes[name] = replace(

@@ -18,7 +18,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from genenv.tools.discover.answers import form_of, is_one_refusal, shown_by
+from genenv.tools.discover.answers import are_days, form_of, is_one_refusal, shown_by
 from genenv.tools.discover.descriptions import says_id
 from genenv.tools.discover.recipes import (
     FRESH,
@@ -30,7 +30,7 @@ from genenv.tools.discover.recipes import (
     source_of,
     succeeded,
 )
-from genenv.tools.discover.slots import alone, is_free, items, meant, slots, taken
+from genenv.tools.discover.slots import alone, is_free, items, meant, other_than, slots, taken
 from genenv.tools.discover.state_values import (
     INDEX,
     Records,
@@ -48,13 +48,16 @@ from genenv.types import Json
 
 _TRIES, _MORE_TRIES, _MOST_TRIES = 3, 9, 27
 """Tries of one combination of sources: at first, if any of these succeeded, and to compare two rates."""
+_WRITES, _FILTERS = 0.75, 0.3
+"""Least success with an optional argument over that without it; a filter may leave nothing to read."""
 _MOST_COMBINATIONS = 24
 _MOST_KINDS, _LOOKED_AT = 48, 3
 """Maximum number of kinds that are tried for a parameter, and of their values that must fit its schema."""
 _FEW = 6
 """Maximum number of distinct values of a category."""
 _CATEGORY = re.compile(r"[A-Za-z]+(?:[_-][a-z]+)*")
-_DATE = re.compile(r"\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2}")
+_OF_DAYS = re.compile(r"\b(?:date|isoformat|iso|yyyy)\b", re.IGNORECASE)
+"""A word of an error, or of a documentation, that says that a text is a day."""
 _HALF = 2
 """Success rates are rounded to halves before they are compared: a few tries are no more precise."""
 _SURE = 0.5
@@ -405,7 +408,7 @@ class Probe:
         of, name = alone(self._tool, slot)
         found: dict[str, Sequence[Json]] = {}
         made = {call.tool for call in self._before}
-        is_date = names_day(name) or of.resolved(of.properties[name]).get("format") in ("date", "date-time")
+        is_day = self._is_day(slot)
         for kind, held in self._held.values.items() if not is_closed(of, name) else ():
             if source_of(kind) in made and not refers(slot):
                 continue  # what an earlier call has made is named by an id
@@ -413,11 +416,15 @@ class Probe:
                 continue  # what the tool itself was given is no source of the first call's values
             some = held[:_LOOKED_AT]
             values = some if kind.endswith(INDEX) else taken(of, name, some)  # an index is no text
-            if is_date and not any(_DATE.match(one) for one in values if isinstance(one, str)):
+            if is_day and not are_days(values):
                 continue
             if any(of.fits(name, one) for one in values):
                 found[kind] = held
         return found
+
+    def _is_day(self, slot: str) -> bool:
+        of, name = alone(self._tool, slot)
+        return names_day(name) or of.resolved(of.properties[name]).get("format") in ("date", "date-time")
 
     def _find_named(self, slot: str) -> list[str]:
         """Return the sources that the name of a slot suggests."""
@@ -438,6 +445,8 @@ class Probe:
         """Return all sources of a slot but one."""
         fitting = self._fitting(slot).items()
         kinds = untold({kind: one for kind, one in fitting if source_of(kind) != self._tool.name})
+        if _OF_DAYS.search(f"{self.said} {self._tool.description}"):
+            kinds.sort(key=lambda kind: not are_days(self._held.values[kind][:_LOOKED_AT]))
         return [one for one in dict.fromkeys([*self._ways(slot), *kinds[:_MOST_KINDS]]) if one != way]
 
     def _tried(self, ways: Mapping[str, str], tries: int, always: Collection[str] = ()) -> _Tried:
@@ -535,11 +544,15 @@ class Probe:
         for slot, needed in self._slots.items():
             outer = slot if slot in self._tool.properties else slot.partition(".")[0]
             is_over, is_idle = needed or self.is_late(), False
-            for way in () if is_over else sorted(self._ways(slot), key=lambda way: -suits(slot, way)):
+            ways = [] if is_over else sorted(self._ways(slot), key=lambda way: -suits(slot, way))
+            if ways and not without.writes and self._is_day(slot):  # a made-up one mostly finds nothing
+                ways += [one for one in self._others(slot, FRESH)[:_FEW] if one not in ways]
+            for way in ways:
                 with_it = {outer: FRESH, **without.ways, slot: way}
-                tried = self._tried(with_it, _TRIES, (outer, slot))
+                tried = self._tried(with_it, 2 * _TRIES, (outer, slot))
                 changes = not is_idle or (way == FRESH and tried.writes)  # a note's own title changes nothing
-                if not changes or tried.rate < without.rate * 0.75 * (without.writes or not tried.writes):
+                least = _WRITES if without.writes else _FILTERS * (not tried.writes)
+                if not changes or tried.rate < without.rate * least:
                     continue
                 given = replace(without, ways=with_it, writes=without.writes or tried.writes)
                 if self._matters(slot, given, (outer, slot)):
@@ -559,7 +572,7 @@ class Probe:
             if self.is_late():
                 break
             args, again = (self._drawn(tried.ways, together=tried.together, always=always) for _ in range(2))
-            other = self._other(slot, args, again) if args and again else args
+            other = other_than(self._tool, slot, args, again) if args and again else args
             if args is None or other is None or other == args:
                 continue
             if number % 2 and all(type(one.get(slot)) is int for one in (args, other)):
@@ -579,20 +592,6 @@ class Probe:
         ways = {slot: way for slot, way in recipe.ways.items() if slot in self._needed}
         tried = _Tried(ways=ways, rate=recipe.success, writes=True, good=(), together=recipe.together)
         return tuple(one for one in ways if one not in recipe.unseen and not self._matters(one, tried))
-
-    def _other(self, slot: str, args: Mapping[str, Json], again: Mapping[str, Json]) -> dict[str, Json]:
-        """Return arguments with the value that a slot has in others; an optional one is left out."""
-        outer, _, field = slot.partition(".")
-        if slot in self._tool.properties:
-            kept = {name: one for name, one in args.items() if name != slot}
-            return {**kept, slot: again[slot]} if slot in self._tool.required and slot in again else kept
-        if self._slots[slot] or outer not in args:
-            return dict(args)
-        less = [
-            {name: inner for name, inner in one.items() if name != field} if isinstance(one, Mapping) else one
-            for one in items(args[outer])
-        ]
-        return {**args, outer: less if isinstance(args[outer], list) else less[0]}
 
     def _play(self, args: Mapping[str, Json]) -> Played:
         self._plays += 1

@@ -156,7 +156,8 @@ def _is_empty(result: Json, args: Mapping[str, Json]) -> bool:
         return False
     held = list(result.values())
     new = [one for one in held if one not in args.values() or one in (True, False)]
-    if len(new) < len(held) and new and all(one is False or one in _NOTHING for one in new):
+    sums = [0] if any(isinstance(one, list) for one in new) else []  # of the items of an empty list
+    if len(new) < len(held) and new and all(one is False or one in [*_NOTHING, *sums] for one in new):
         return True
     is_page = bool(args) and not any(map(refers, args))
     return any(isinstance(one, Mapping | list) for one in held) and all(

@@ -137,5 +137,20 @@ def replaced(args: Mapping[str, Json], slot: str, value: Json) -> dict[str, Json
     return {**args, outer: records if isinstance(held, list) else records[0]}
 
 
+def other_than(tool: Tool, slot: str, args: Mapping[str, Json], again: Mapping[str, Json]) -> dict[str, Json]:
+    """Return arguments with the value that a slot has in others; an optional one is left out."""
+    outer, _, field = slot.partition(".")
+    if slot in tool.properties:
+        kept = {name: one for name, one in args.items() if name != slot}
+        return {**kept, slot: again[slot]} if slot in tool.required and slot in again else kept
+    if slots(tool)[slot] or outer not in args:
+        return dict(args)
+    less = [
+        {name: inner for name, inner in one.items() if name != field} if isinstance(one, Mapping) else one
+        for one in items(args[outer])
+    ]
+    return {**args, outer: less if isinstance(args[outer], list) else less[0]}
+
+
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:")
 _WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,14})")

@@ -34,6 +34,8 @@ _SPOKEN = frozenset({"name", "title"})
 """Words for names that people say; the key of a record is seldom one of these."""
 _SEARCHED = frozenset({"q", "query", "search", "keyword", "term", "text", "phrase"})
 """Words of parameters that search records by the names that people say."""
+_LIMITS = {"min", "max", "minimum", "maximum"}
+"""First words of a parameter that bounds the values of a field: `min_length`."""
 _BOUNDS = frozenset({"after", "before", "since", "till", "until"})
 """Words of parameters that bound the dates of what is listed."""
 _WORD = regex.compile(r"\p{Lu}+(?!\p{Ll})|\p{Lu}?\p{Ll}+|[^\W\d_]+|\d+")
@@ -428,6 +430,8 @@ def _likeness(name: tuple[str, ...], tool: set[str], kind: str) -> float:
     asked = set(name)
     if asked <= _SEARCHED and key and set(key) <= _SPOKEN:
         return 1.5
+    if len(name) > 1 and name[0] in _LIMITS:
+        return min(1.2, _likeness(name[1:], tool, kind))
     if name == key and asked <= _BOUNDS and not around & tool:
         return 0.0  # of `list_orders(since)`, no customer's `since`
     if name == key:

@@ -9,6 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from genenv.environments.common import caseless
+from genenv.tools.discover.state_values import parts_of, singular, words_of
 from genenv.types import Json
 
 _DIGITS = r"-?\d+(?:,\d{3})*(?:\.\d+)?"
@@ -69,16 +70,24 @@ _ANSWER = re.compile(
 """A line that gives an answer: `Answer: VALUE`, or with the value in the next line."""
 _CURRENCY = r"(?:US)?[$\u20a0-\u20cf£¥]|USD|EUR|GBP|JPY"
 _SAID = {word for unit, names in _NAMES.items() for word in (unit.casefold(), *names.split())}
+_SAID |= {"degree", "degrees"}
 """All words that may be a unit."""
-_WORDS = "|".join(re.escape(one) for one in sorted(_SAID - {""}, key=len, reverse=True))
+_UNIT_NAMES = {
+    one: {unit.casefold(), *names.split()}
+    for unit, names in _NAMES.items()
+    for one in (unit.casefold(), *names.split())
+}
 _VALUE = re.compile(
-    rf"(?:(?:{_CURRENCY}) ?)?(?P<number>{_DIGITS}{_EXPONENT})"
-    rf"(?: ?(?:{_CURRENCY}|{_UNITS})| ?(?:degrees? |°)?(?:{_WORDS}))?",
+    rf"(?P<currency>(?:{_CURRENCY}) ?)?(?P<number>{_DIGITS}{_EXPONENT}) ?(?P<behind>[^\W\d_%°$€£¥]?[^\d]*)",
     re.IGNORECASE,
 )
-"""A line that is a number, perhaps with a currency or a unit."""
+"""A line that is a number, perhaps with a currency before it, and with words or signs behind it."""
+_TOKEN = re.compile(r"[^\W\d_]+(?:/h)?|[^\w\s]")
+_OPEN = {"and", "not", "or", "to"}
+"""Words that never belong to a number."""
 _JOINT = re.compile(r"(?<=[^\W_])_+(?=[^\W_])")
-_WEEKDAY = r"(?:\w+day,? )?"
+_WEEKDAY = r"(?:(?P<weekday>\w+day),? )?"
+_HOUR = re.compile(r"(\d{1,2}) ?([ap])\.?m")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*")
 
 
@@ -111,28 +120,63 @@ def answers_in(words: str) -> list[str]:
     return [found["value"] for found in _ANSWER.finditer(words)]
 
 
-def gives(line: str, answer: Json) -> bool:
+def gives(line: str, answer: Json, field: str = "", request: str = "") -> bool:
     """Whether a line is a value and nothing else, but for Markdown, quotation marks and a full stop.
 
-    A number may have a currency or a unit. Notations of numbers, amounts, days and times of day are those of
-    `says`; a moment is the same in any form of ISO 8601.
+    Notations of numbers, amounts, days and times of day are those of `says`; a moment is the same in any
+    form of ISO 8601. The field may be named before the value (`balance due: 20`). Behind a number there may
+    be words of field and request (`8 nights`), and a currency or a unit: the field's, if its name has one.
+
+    Args:
+        line: the line.
+        answer: the value.
+        field: the name of its field in the result; empty if it has none.
+        request: what the user said.
     """
     plain = _bare(line)
-    number = _VALUE.fullmatch(re.sub(rf"^-\s?({_CURRENCY})", r"\1-", plain.removeprefix("+")))
+    return any(_is_value(one, answer, field, request) for one in (line, plain, _without_name(plain, field)))
+
+
+def _is_value(line: str, answer: Json, field: str, request: str) -> bool:
+    text = str(answer)
+    number = _VALUE.fullmatch(re.sub(rf"^-\s?({_CURRENCY})", r"\1-", line.removeprefix("+")))
+    if number is not None and not _fits_field(number, field, request):
+        number = None
     if isinstance(answer, int | float) and not isinstance(answer, bool):
         return number is not None and _is_number(number["number"], answer)
-    text = str(answer)
-    if _alike(text) in {_alike(line), _alike(plain)} - {""}:
+    if _alike(text) == _alike(line) != "":
         return True
     if _TIME.fullmatch(text):
-        time = _CLOCK.fullmatch(plain)
+        time = _CLOCK.fullmatch(_HOUR.sub(r"\1:00 \2m", line))
         return time is not None and _hour(time) == text
     if day := _DAY.fullmatch(text):
-        return re.fullmatch(rf"{_WEEKDAY}(?:{_in_words(day)})", plain, re.IGNORECASE) is not None
+        said = re.fullmatch(rf"{_WEEKDAY}(?:the )?(?:{_in_words(day)})", line, re.IGNORECASE)
+        weekday = said["weekday"] if said else None
+        return said is not None and (not weekday or f"{_moment(text):%A}".casefold() == weekday.casefold())
     if _MOMENT.fullmatch(text):
-        moment = _moment(text)
-        return moment is not None and moment == _moment(plain)
-    return number is not None and _says_amount(number[0], text)
+        return None is not _moment(text) == _moment(line)
+    return number is not None and _says_amount(line, text)
+
+
+def _without_name(line: str, field: str) -> str:
+    """A line without the name of a field, or a part of it, at its beginning: `Berth C2`, `#12`."""
+    named, rest = {"the", *words_of(field)}, line.removeprefix("#")
+    while (word := re.match(r"([^\W\d_]+):? (?=\S)", rest)) and singular(word[1].casefold()) in named:
+        rest = rest[word.end() :]
+    return rest
+
+
+def _fits_field(number: re.Match[str], field: str, request: str) -> bool:
+    """Whether what stands around a number belongs to it: a currency, a unit, or words for what it counts."""
+    known, own = {*words_of(field)}, {*parts_of(field)}
+    units = {name for unit, names in _UNIT_NAMES.items() if unit in own for name in names}
+    if number["currency"] and units:
+        return False
+    said = {singular(one.casefold()) for one in _TOKEN.findall(request)} - _OPEN
+    return all(
+        one in units or (not units and one in _SAID | {*_SIGNS}) or singular(one) in known | said
+        for one in map(str.casefold, _TOKEN.findall(number["behind"]))
+    )
 
 
 def _bare(line: str) -> str:
@@ -190,7 +234,11 @@ def _in_words(day: re.Match[str]) -> str:
         return r"(?!)"
     name = _MONTHS[number - 1]
     month, one = rf"{name[:3]}(?:t|{name[3:]})?\.?", rf"0?{int(day['day'])}(?:st|nd|rd|th|\.)?"
-    return rf"{one}(?: of)? {month},? {day['year']}|{month} {one}(?:,| of)? {day['year']}"
+    year, digits = (
+        day["year"],
+        rf"0?{int(day['day'])}\.0?{number}\.{day['year']}|{day['year']}/{day['month']}/{day['day']}",
+    )
+    return rf"{one}(?: of|-)?[ -]?{month},?[ -]{year}|{month} {one}(?:,| of)? {year}|{digits}"
 
 
 def _says_amount(words: str, text: str) -> bool:

@@ -1,0 +1,115 @@
+"""Filters of tools that read, counts, and days that no name tells: they are in tasks."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from bundles import made
+from genenv.environments import load_environment
+from genenv.gate.gate import base_tasks
+from genenv.progress import Silent
+from genenv.tools.check import calls_of
+from genenv.tools.discover.answers import shown_by
+from genenv.tools.discover.asking import with_questions
+from genenv.tools.discover.exploring import Explorer
+from genenv.tools.discover.recipes import Graph
+from genenv.tools.worlds.base import Outcome
+from genenv.tools.worlds.in_process import InProcessWorld
+
+_STATUSES = ("booked", "moored", "left")
+
+
+class Quay:
+    """Stays of boats: most filters leave few of them, and all statuses have equally many."""
+
+    def __init__(self) -> None:
+        self.stays = {
+            100 + n: {
+                "boat": f"Tern {n}",
+                "arrival": f"2024-0{1 + n % 8}-1{n % 9}",
+                "status": _STATUSES[n % 3],
+                "length": 5.0 + n,
+                "insured": "2027-01-01",
+            }
+            for n in range(9)
+        }
+
+    def list_stays(
+        self, from_date: str | None = None, only_long: bool = False, min_length: float | None = None
+    ) -> list[dict[str, object]]:
+        """List stays."""
+        found = [{"stay_id": key, **one} for key, one in self.stays.items()]
+        if from_date is not None:
+            found = [one for one in found if str(one["arrival"]) >= from_date]
+        if only_long:
+            found = [one for one in found if float(str(one["length"])) > 12]
+        if min_length is not None:
+            found = [one for one in found if float(str(one["length"])) >= min_length]
+        return found
+
+    def count_stays(self, status: str) -> int:
+        """Number of stays with a status."""
+        return sum(one["status"] == status for one in self.stays.values())
+
+    def set_status(self, stay_id: int, status: str) -> None:
+        """Set the status of a stay."""
+        if status not in _STATUSES:
+            raise ValueError(status)
+        self.stays[int(stay_id)]["status"] = status
+
+    def renew(self, stay_id: int, term: str) -> None:
+        """Renew the insurance of a boat, term: ISO date."""
+        date.fromisoformat(term)
+        self.stays[int(stay_id)]["insured"] = term
+
+
+@pytest.fixture(scope="module", params=range(3))
+def quay(request: pytest.FixtureRequest) -> Graph:
+    world = InProcessWorld(f"{__name__}:Quay")
+    explorer = Explorer(world, random.Random(request.param))
+    return with_questions(explorer, explorer.explore(), world, request.param, Silent())[1]
+
+
+def test_filters_that_often_find_nothing_are_given(quay: Graph) -> None:
+    ways = quay.recipes["list_stays"].ways
+    assert "only_long" in ways
+    assert ways["min_length"].endswith(".length")
+    assert "arrival" in ways["from_date"] or "insured" in ways["from_date"]
+
+
+def test_a_count_is_asked_for_though_it_is_the_same_for_all_at_first(quay: Graph) -> None:
+    assert quay.recipes["count_stays"].told == ("",)
+
+
+def test_an_error_that_tells_of_days_has_days_tried_first(quay: Graph) -> None:
+    assert "arrival" in quay.recipes["renew"].ways["term"] or "insured" in quay.recipes["renew"].ways["term"]
+
+
+def test_a_result_that_is_prose_is_not_asked_for() -> None:
+    made_of = [({"n": n}, Outcome(result=f"Made order {n + 3}")) for n in range(2)]
+    assert shown_by(made_of) == (("",), ())
+    assert shown_by([({}, Outcome(result=word)) for word in ("open", "shut")]) == (("",), ("",))
+
+
+@pytest.mark.long
+def test_a_count_is_answered_in_its_line(tmp_path: Path) -> None:
+    text = f"from datetime import date\n\n_STATUSES = {_STATUSES!r}\n\n\n{inspect.getsource(Quay)}"
+    (tmp_path / "quay.py").write_text(text, encoding="utf-8")
+    made(tmp_path / "quay", tmp_path / "quay.py", "Quay", base=30)
+    env = load_environment(str(tmp_path / "quay"))
+    tasks = base_tasks(env, env.seeds(), seed=0).values()
+    counts = [
+        one
+        for one in tasks
+        if one.payload["answers"] and calls_of(one.payload, "calls")[-1].tool == "count_stays"
+    ]
+    assert counts
+    for task in counts:
+        (count,) = task.payload["answers"]  # type: ignore[misc]
+        assert "tell me the result that this gives" in task.messages[-1].content
+        assert task.oracle[-1] == f"Answer: {count}"
