@@ -6,7 +6,15 @@ import random
 
 import pytest
 
-from genenv.tools.language.wording import Said, beginnings, clause, first_wordings, is_documented, names_tool
+from genenv.tools.language.wording import (
+    Said,
+    beginnings,
+    clause,
+    first_wordings,
+    found_text,
+    is_documented,
+    names_tool,
+)
 from genenv.tools.worlds.base import Tool
 
 
@@ -54,6 +62,161 @@ def test_documentation_says_what_is_wanted_whatever_its_first_word(
     tool = Tool(name=name, description=documentation)
     assert first_wordings(tool, writes=writes) == (f"{order}: {{arguments}}",)
     assert is_documented(tool)
+
+
+@pytest.mark.parametrize(
+    ("name", "documentation", "order"),
+    [
+        (
+            "berths",
+            "Berths that are free between two days and long enough.",
+            "look up berths that are free between two days and long enough",
+        ),
+        ("find", "Books that match a title.", "look up books that match a title"),
+        ("find", "Books that a member has borrowed.", "look up books that a member has borrowed"),
+        ("find", "Books a member has borrowed.", "look up books a member has borrowed"),
+        ("orders", "Orders placed by a customer.", "look up orders placed by a customer"),
+        ("find", "Orders sent to a customer.", "look up orders sent to a customer"),
+        ("find", "Orders a customer placed.", "look up orders a customer placed"),
+        ("find", "Orders this week.", "look up orders this week"),
+        ("find", "Orders, refunds and returns of a day.", "look up orders, refunds and returns of a day"),
+        ("orders", "Orders.", "look up orders"),
+        ("trains", "Trains from one station to another.", "look up trains from one station to another"),
+        ("trains", "Trains between two stations.", "look up trains between two stations"),
+        ("prices", "Prices for a product.", "look up prices for a product"),
+        ("seats", "Seats still free in a row.", "look up seats still free in a row"),
+        ("find", "Seats free in a row.", "look up seats free in a row"),
+        ("find", "Ships which are in a port.", "look up ships which are in a port"),
+        ("find", "Ships which carry oil.", "look up ships which carry oil"),
+        ("find", "Ships waiting for a berth.", "look up ships waiting for a berth"),
+        ("find", "Berth that fits a ship.", "look up berth that fits a ship"),
+        ("notes", "Notes of a card.", "look up notes of a card"),
+        ("find", "Notes that contain a word.", "look up notes that contain a word"),
+        ("stays", "Stays in a month.", "look up stays in a month"),
+        ("files", "Files in a folder.", "look up files in a folder"),
+        ("find", "Guests who have not paid.", "look up guests who have not paid"),
+        ("find", "Returns only the first order.", "return only the first order"),
+        ("find", "Searches for a book.", "search for a book"),
+        ("find", "Searches and filters books.", "search and filter books"),
+        ("find", "Checks that a file exists.", "check that a file exists"),
+        ("find", "Checks that x is smaller than y.", "check that x is smaller than y"),
+        ("find", "Tests to see if a road is free.", "test to see if a road is free"),
+        ("find", "Determines which seats are free.", "determine which seats are free"),
+        ("find", "Estimates your bill.", "estimate your bill"),
+        ("find", "Has a seat.", "look up has a seat"),
+    ],
+)
+def test_what_follows_a_plural_tells_whether_it_is_a_noun(name: str, documentation: str, order: str) -> None:
+    tool = Tool(name=name, description=documentation)
+    assert first_wordings(tool, writes=False) == (f"{order}: {{arguments}}",)
+
+
+@pytest.mark.parametrize("name", ["do", "books", "order", "notes", "prices_cart", "seats", "train"])
+@pytest.mark.parametrize(
+    ("documentation", "order"),
+    [
+        ("Books a seat.", "book a seat"),
+        ("Orders a part.", "order a part"),
+        ("Ships an order.", "ship an order"),
+        ("Ships orders to customers.", "ship orders to customers"),
+        ("Notes that a payment arrived.", "note that a payment arrived"),
+        ("Prices a cart.", "price a cart"),
+        ("Seats a party at a table.", "seat a party at a table"),
+        ("Trains the model for two hours.", "train the model for two hours"),
+    ],
+)
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_verb_with_an_object_is_no_noun(name: str, documentation: str, order: str, writes: bool) -> None:
+    tool = Tool(name=name, description=documentation)
+    assert first_wordings(tool, writes=writes) == (f"{order}: {{arguments}}",)
+
+
+@pytest.mark.parametrize(
+    ("documentation", "writes", "order"),
+    [
+        (
+            "Refunds a paid order, minus a handling fee, and frees its seats.",
+            True,
+            "refund a paid order, minus a handling fee, and free its seats",
+        ),
+        (
+            "Cancels an order and returns its items to stock.",
+            True,
+            "cancel an order and return its items to stock",
+        ),
+        (
+            "Cancels an order, returns items to stock and emails customers.",
+            True,
+            "cancel an order, return items to stock and email customers",
+        ),
+        ("Adds, or updates, a note.", True, "add, or update, a note"),
+        ("Adds (or updates) a note.", True, "add (or update) a note"),
+        ("Creates, signs and sends a letter.", True, "create, sign and send a letter"),
+        ("Closes or re-opens a case.", True, "close or re-open a case"),
+        (
+            "Creates a card and assigns it to a person, then notifies the team.",
+            True,
+            "create a card and assign it to a person, then notify the team",
+        ),
+        ("Sends a note and always logs it.", True, "send a note and always log it"),
+        ("Assigns a room and checks in a guest.", True, "assign a room and check in a guest"),
+        ("Locks a door and keeps it locked.", True, "lock a door and keep it locked"),
+        (
+            "Cancels orders that are late and refunds them.",
+            True,
+            "cancel orders that are late and refund them",
+        ),
+        (
+            "Finds a shop which sells bread and accepts a card.",
+            False,
+            "find a shop which sells bread and accepts a card",
+        ),
+        ("Lists orders and refunds of a customer.", False, "list orders and refunds of a customer"),
+        ("Lists orders and prices sorted by day.", False, "list orders and prices sorted by day"),
+        ("Shows times and prices.", False, "show times and prices"),
+        ("Returns the minutes and hours a user worked.", False, "return the minutes and hours a user worked"),
+        ("Books a table and chairs.", True, "book a table and chairs"),
+        ("Sets notes, tags, and a date of a card.", True, "set notes, tags, and a date of a card"),
+        (
+            "Adds data to boxes or cards, and stores a copy.",
+            True,
+            "add data to boxes or cards, and store a copy",
+        ),
+        ("Books orders and returns the parts.", True, "book orders and return the parts"),
+    ],
+)
+def test_all_verbs_of_a_sentence_are_orders(documentation: str, writes: bool, order: str) -> None:
+    tool = Tool(name="do", description=documentation)
+    assert first_wordings(tool, writes=writes) == (f"{order}: {{arguments}}",)
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("length_m", "length in m"),
+        ("lengthKm", "length in km"),
+        ("duration_minutes", "duration in minutes"),
+        ("duration_min", "duration in minutes"),
+        ("walk_mins", "walk in minutes"),
+        ("wait_s", "wait in s"),
+        ("total_paid_eur", "total paid in EUR"),
+        ("discount_pct", "discount in percent"),
+        ("price_min", "price min"),
+        ("price_per_kg", "price per kg"),
+        ("size_in_m", "size in m"),
+        ("landed_kg", "landed kg"),
+        ("opening_hours", "opening hours"),
+        ("m", "m"),
+        ("order_id", "order id"),
+    ],
+)
+def test_a_field_with_a_unit_is_said_to_be_in_it(field: str, said: str) -> None:
+    text = f"the {said} that this gives"
+    assert found_text(["rows", 0, field], "result") == text
+    tool = Tool(name="set", parameters={"type": "object", "properties": {field: {}}})
+    assert clause(Said(tool=tool, args={}, found={field: text}), (), random.Random(0)).text.endswith(
+        f": {text}"
+    )
 
 
 def test_a_condition_is_no_order() -> None:

@@ -19,19 +19,9 @@ from dataclasses import dataclass, field
 
 from genenv.environments.common import Refused
 from genenv.tools.calls import Reply
-from genenv.tools.discover.state_values import parts_of, singular, words_of
-from genenv.tools.language.words import (
-    AFTER_NOUNS,
-    AFTER_VERBS,
-    ALSO_NOUNS,
-    ARTICLES,
-    BEHIND_NOUNS,
-    CONDITIONS,
-    NO_VERBS,
-    ORDERS,
-    PARTICLES_OF_VERBS,
-    SURE_VERBS,
-)
+from genenv.tools.discover.state_values import parts_of, words_of
+from genenv.tools.language.sentences import all_imperative, imperative, is_verbal
+from genenv.tools.language.words import CONDITIONS, DURATIONS, PREPOSITIONS, SURE_VERBS, TIME_UNITS, UNITS
 from genenv.tools.spec import THEN, Gap, Program, Step, Use
 from genenv.tools.worlds.base import Tool
 from genenv.tools.worlds.differences import is_equal
@@ -61,8 +51,6 @@ _LISTED = re.compile(r":\s+[\"'`“‘].*")
 _QUESTION_WORDS = frozenset({"whether", "if", "how", "what", "which", "who", "whose", "when", "where", "why"})
 _IDENTIFIER = re.compile(r"[\W\d_]|[a-z][A-Z]")
 """Characters in a tool's name that a plain word does not have."""
-_SHORT = 5
-"""Letters up to which a word in -ize may be a noun, such as `size`."""
 _LONGEST_TOLD = 120
 """Maximum length in characters of a documentation sentence that becomes a wording."""
 
@@ -116,6 +104,18 @@ class Clause:
 def label(name: str) -> str:
     """Return an identifier as words: `orderId` is `order id`."""
     return " ".join(parts_of(name)) or name
+
+
+def measured(name: str) -> str:
+    """Return the name of a field as words, with its unit, if it ends in one: `length_m` is `length in m`.
+
+    Some words, such as `min` and `hours`, are taken for units only behind a word for a time.
+    """
+    *parts, unit = parts_of(name) or [name]
+    is_said = parts and not parts[-1].endswith("ed") and parts[-1] not in PREPOSITIONS | UNITS.keys()
+    if is_said and (unit in UNITS or (unit in TIME_UNITS and parts[-1] in DURATIONS)):
+        return f"{' '.join(parts)} in {UNITS.get(unit) or TIME_UNITS[unit]}"
+    return label(name)
 
 
 def enumerated(texts: Sequence[str]) -> str:
@@ -215,14 +215,12 @@ def _from_documentation(tool: Tool, *, writes: bool) -> str | None:
     rest = "".join(more)
     if first.lower().rstrip(":,.") in CONDITIONS:
         return None
-    word, comma, _ = first.partition(",")
-    follows = rest.partition(" ")[0].lower()
-    one = word.lower().removesuffix("s") if follows in BEHIND_NOUNS else word.lower()
-    is_noun = not writes and (follows == "of" or (one in ALSO_NOUNS and follows not in ARTICLES))
-    known = label(tool.name).split()[0]
-    verb = None if is_noun else _imperative(word.lower(), rest, known, writes=writes)
+    word, comma, _ = first.lower().partition(",")
+    rest = f"{comma} {rest}"
+    verb = imperative(word, rest.lstrip(), label(tool.name).split()[0], writes=writes)
     if verb is not None:
-        return f"{verb}{comma} {rest}".strip()
+        is_third = verb != word and word.endswith("s")
+        return f"{verb}{all_imperative(rest, writes=writes) if is_third else rest}".strip()
     said = told if first[1:2].isupper() else told[:1].lower() + told[1:]
     if writes:
         return f"do the following: {said}"
@@ -233,32 +231,7 @@ def _from_name(tool: Tool, *, writes: bool) -> str:
     """Return an order made of the words of a tool's name."""
     name = label(tool.name)
     first = name.split()[0]
-    is_verb = first in SURE_VERBS or (len(first) > _SHORT and first.endswith(("ify", "ize")))
-    return name if writes or is_verb else f"look up the {name}"
-
-
-def _imperative(word: str, rest: str, name: str, *, writes: bool) -> str | None:
-    """Return a verb in the imperative: `returns` becomes `return`. None if the word is not a known verb.
-
-    Args:
-        word: the first word of a sentence.
-        rest: the other words; a word before an article is taken for a verb.
-        name: the first word of the tool's name; it is taken for a verb if the sentence begins with it, too,
-            and not with a title such as `Date calculations:`.
-        writes: whether the tool changes the state; if not, `items with` and the like begin with a noun.
-    """
-    if word in ("lookup", "lookups"):
-        return "look up"
-    ways = (word, word.removesuffix("s"), word.removesuffix("es"), re.sub("ies$", "y", word))
-    known = next((way for way in ways if way in ORDERS), None)
-    if known is not None or word in NO_VERBS or not word.isalpha():
-        return known
-    if name in ways and not rest.partition(" ")[0].endswith(":"):
-        return name
-    follows = rest.partition(" ")[0].lower()
-    after = AFTER_VERBS if writes else AFTER_VERBS - AFTER_NOUNS
-    is_verb = follows in ARTICLES | PARTICLES_OF_VERBS or (follows in after and word.endswith("s"))
-    return singular(word) if is_verb and not word.endswith("ing") else None
+    return name if writes or first in SURE_VERBS or is_verbal(first) else f"look up the {name}"
 
 
 def clause(said: Said, wordings: Sequence[str], rng: random.Random) -> Clause:
@@ -292,7 +265,7 @@ def _filled(chosen: str, said: Said, rng: random.Random) -> Clause:
 
 
 def _named(name: str, text: str, found: Mapping[str, str]) -> str:
-    return text if name in found and f" {label(name)} " in text else f"{label(name)} {text}"
+    return text if name in found and f" {measured(name)} " in text else f"{label(name)} {text}"
 
 
 def _fits(wording: str, said: Said) -> bool:
@@ -331,7 +304,7 @@ def instruction(
 def found_text(path: Sequence[str | int], otherwise: str) -> str:
     """Return a phrase for a value in the result of the call before, by its field."""
     named = next((str(part) for part in reversed(path) if isinstance(part, str)), otherwise)
-    return f"the {label(named)} that this gives"
+    return f"the {measured(named)} that this gives"
 
 
 def same_words(one: str, other: str) -> bool:

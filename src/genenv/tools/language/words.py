@@ -102,6 +102,69 @@ book change close end issue open order post record request schedule ship start s
 """)
 )
 """Those of them that are nouns where a tool only reads: `Order details.`."""
+PLURALS = ALSO_NOUNS | frozenset(
+    _listed("""
+answer block check copy count display download draw export file filter hash import invite join log mark match
+note park place plan play price print query rank rate refund register reply report return search seat share
+sign split stay tag test train transform trigger upload view visit vote work zip
+""")
+)
+"""Verbs that in the third person are spelled as the plural of a noun: `prices`, `files`."""
+CLAUSE_VERBS = frozenset(
+    _listed("""
+assert assume check confirm decide determine ensure explain guarantee identify indicate note notify prove
+record report say show state tell verify suggest test warn
+""")
+)
+"""Verbs before a whole clause, as in `notes that a payment arrived`."""
+PHRASES_OF_VERBS = frozenset(
+    line.strip()
+    for line in """
+answer for; answer to; check for; check in; file for; log in; look for; park in; pay for; plan for; play on
+query for; register for; register with; reply to; report to; search for; search in; sign in; stay in; test for
+vote for; wait for; work on; work with
+""".replace("\n", ";").split(";")
+)
+"""Verbs with the preposition that often follows them; the plural of a noun is seldom meant."""
+PREPOSITIONS = frozenset(
+    _listed("""
+above across after against among around as at before behind below between beyond by during for from in inside
+into like near of on onto outside over per since through to toward towards under until via with within without
+""")
+)
+"""Words behind the plural that is the subject of a documentation: `Orders of a customer.`"""
+AUXILIARIES = frozenset(
+    _listed("""
+are can cannot could did do does had has have is may might must shall should was were will would
+""")
+)
+"""Verbs that follow the subject of a clause, and no other verb."""
+RELATIVES = frozenset(_listed("that which who whom whose where"))
+"""Words with which a clause about a noun begins."""
+CLAUSE_WORDS = RELATIVES | frozenset(_listed("because how if unless until what when whether while why"))
+"""Words with which a clause begins that has a verb of its own."""
+ADVERBS_BEHIND = frozenset(_listed("already also almost currently just never not now only soon still yet"))
+"""Adverbs that stand behind a noun, before what is said of it: `seats still free`."""
+QUALITIES_BEHIND = frozenset(_listed("close due free left nearby open ready"))
+"""Adjectives that stand behind a noun, too: `seats free in a row`; others end in -able or -ible."""
+PARTICIPLES = frozenset(
+    _listed("""
+begun bought broken built chosen done drawn driven found given held hidden kept known left lent lost made met
+paid seen sent shown sold spent split stolen taken thrown torn worn written
+""")
+)
+"""Participles that do not end in -ed."""
+PRONOUNS = frozenset(
+    _listed("""
+anybody anyone anything everybody everyone everything he her him his it me my our she somebody someone
+something them they us we you your
+""")
+)
+"""Words that are an object, or begin one."""
+SPANS = frozenset(
+    _listed("day evening hour minute month morning night quarter season time week weekend year")
+)
+"""Nouns behind `this` or `each` that say when: `orders this week`."""
 PARTICLES_OF_VERBS = frozenset(_listed("out up off"))
 """Words that follow a verb, as in `work out`."""
 SURE_VERBS = ORDERS - frozenset(
@@ -115,8 +178,27 @@ AFTER_VERBS = frozenset(_listed("how whether what which all each every back one 
 """Words after which a word that ends in s, such as `demonstrates how`, is taken for a verb."""
 AFTER_NOUNS = frozenset(_listed("with to if"))
 """Those of them that follow nouns too: `items with fewer pieces`."""
-BEHIND_NOUNS = frozenset(_listed("at by for from in of on with"))
-"""Words behind a plural that is the subject of a documentation: `Orders of a customer.`"""
+UNITS = {
+    **{unit: unit for unit in _listed("cm dm ft g h kg km lb lbs m mg ml mm ms nm oz s")},
+    **{"eur": "EUR", "usd": "USD", "gbp": "GBP", "chf": "CHF", "jpy": "JPY", "kwh": "kWh", "kw": "kW"},
+    **{"kb": "kB", "mb": "MB", "gb": "GB", "kmh": "km/h", "mph": "mph", "pct": "percent", "mins": "minutes"},
+    **{unit: unit for unit in _listed("cents centimeters dollars euros grams kilograms kilometers liters")},
+    **{unit: unit for unit in _listed("meters milliseconds percent")},
+    **{"secs": "seconds", "hrs": "hours"},
+}
+"""Units in the last word of a field, and how these are said."""
+TIME_UNITS = {
+    **{unit: unit for unit in _listed("minutes seconds hours days weeks months years")},
+    **{"min": "minutes", "sec": "seconds", "hr": "hours"},
+}
+"""Words that are units behind one of `DURATIONS`, and otherwise may not be: `price_min`, `opening_hours`."""
+DURATIONS = frozenset(
+    _listed("""
+age delay duration eta flight interval lead length notice prep preparation process remaining response ride
+runtime stay time timeout total transfer transit travel trip wait walk walking warranty
+""")
+)
+"""Words for how long something takes."""
 CONDITIONS = frozenset(
     _listed("""
 if when whenever unless use call this note only before after given deprecated warning internal async alias
