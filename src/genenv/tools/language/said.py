@@ -69,8 +69,10 @@ _ANSWER = re.compile(
 )
 """A line that gives an answer: `Answer: VALUE`, or with the value in the next line."""
 _CURRENCY = r"(?:US)?[$\u20a0-\u20cf£¥]|USD|EUR|GBP|JPY"
-_SAID = {word for unit, names in _NAMES.items() for word in (unit.casefold(), *names.split())}
-_SAID |= {"degree", "degrees"}
+_SAID = {
+    *("degree", "degrees"),
+    *(word for unit, names in _NAMES.items() for word in (unit.casefold(), *names.split())),
+}
 """All words that may be a unit."""
 _UNIT_NAMES = {
     one: {unit.casefold(), *names.split()}
