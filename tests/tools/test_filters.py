@@ -11,16 +11,20 @@ import pytest
 
 from bundles import made
 from genenv.environments import load_environment
+from genenv.environments.common import closed_object
 from genenv.gate.gate import base_tasks
 from genenv.progress import Silent
 from genenv.tools.check import calls_of
 from genenv.tools.discover.answers import shown_by
 from genenv.tools.discover.asking import with_questions
 from genenv.tools.discover.exploring import Explorer
-from genenv.tools.discover.recipes import Graph
-from genenv.tools.worlds.base import Outcome
+from genenv.tools.discover.recipes import Graph, Held, Recipe, draw_arguments
+from genenv.tools.discover.state_values import Records, held_in
+from genenv.tools.worlds.base import Outcome, Tool
 from genenv.tools.worlds.in_process import InProcessWorld
+from genenv.types import Json
 
+TEXT: Json = {"type": "string"}
 _STATUSES = ("booked", "moored", "left")
 
 
@@ -88,6 +92,19 @@ def test_a_count_is_asked_for_though_it_is_the_same_for_all_at_first(quay: Graph
 
 def test_an_error_that_tells_of_days_has_days_tried_first(quay: Graph) -> None:
     assert "arrival" in quay.recipes["renew"].ways["term"] or "insured" in quay.recipes["renew"].ways["term"]
+
+
+def test_what_begins_and_ends_is_of_one_record() -> None:
+    months = [f"2024-0{number}" for number in range(1, 9)]
+    state: Json = {"stays": {one: {"arrival": f"{one}-01", "departure": f"{one}-09"} for one in months}}
+    tool = Tool(name="price", parameters=closed_object({"begin": TEXT, "end": TEXT, "also": TEXT}))
+    ways = {"begin": "stays.*.arrival", "end": "stays.*.departure", "also": "stays.#"}
+    recipe = Recipe(tool="price", writes=False, ways=ways, success=1.0)
+    held = Held(held_in(state, [ways]) | {"stays.#": [*months]}, Records(state))
+    for number in range(8):
+        args = draw_arguments(tool, recipe, held, random.Random(number))
+        assert args is not None
+        assert str(args["begin"])[:7] == str(args["end"])[:7]
 
 
 def test_a_result_that_is_prose_is_not_asked_for() -> None:

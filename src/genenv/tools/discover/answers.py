@@ -58,14 +58,6 @@ def given_in(args: Mapping[str, Json]) -> set[str]:
     return {repr(value) for held in leaves(dict(args)).values() for value in held}
 
 
-_DAY = re.compile(r"\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2}")
-
-
-def are_days(values: Iterable[Json]) -> bool:
-    """Whether values look like days, or moments of a day."""
-    return any(_DAY.match(one) for one in values if isinstance(one, str))
-
-
 _REPEATED = re.compile(r"((['\"]?)<[^<>]*>\2)(?:, ?\1)+")
 _QUOTED = re.compile(r"(['\"])(?!<)[^'\"]*\1|\d+")
 

@@ -18,7 +18,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from genenv.tools.discover.answers import are_days, form_of, is_one_refusal, shown_by
+from genenv.tools.discover.answers import form_of, is_one_refusal, shown_by
 from genenv.tools.discover.descriptions import says_id
 from genenv.tools.discover.recipes import (
     FRESH,
@@ -30,7 +30,7 @@ from genenv.tools.discover.recipes import (
     source_of,
     succeeded,
 )
-from genenv.tools.discover.slots import alone, is_free, items, meant, other_than, slots, taken
+from genenv.tools.discover.slots import alone, are_days, is_free, items, meant, other_than, slots, taken
 from genenv.tools.discover.state_values import (
     INDEX,
     Records,

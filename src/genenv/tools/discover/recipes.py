@@ -17,13 +17,24 @@ from pydantic import JsonValue
 
 from genenv.tools.discover.descriptions import agreeing, is_said_required, is_wanted, misplaced, referring
 from genenv.tools.discover.free_records import free_records
-from genenv.tools.discover.slots import alone, items, meant, required_fields, slots, taken, takes_list
+from genenv.tools.discover.slots import (
+    alone,
+    are_days,
+    items,
+    meant,
+    required_fields,
+    slots,
+    taken,
+    takes_list,
+)
 from genenv.tools.discover.state_values import Records, refers, wanted, words_of
 from genenv.tools.generate.fresh_values import consistent, fresh, told_values
 from genenv.tools.language.words import COLUMN, SAID
 from genenv.tools.worlds.base import Call, Outcome, Tool
 from genenv.types import Json
 
+_SEEN = 3
+"""Number of values of a kind that show whether it holds days."""
 FRESH = "new"
 """The source of values that are drawn from the schema and the parameter's name."""
 _AGAIN = 1 / 8
@@ -224,10 +235,12 @@ def draw_arguments(
     bound = _related(tool, recipe, held, rng, {*chosen, *given}, given)
     if bound is None:
         return None
-    alike = _together(chosen.values(), held) if recipe.together and rng.random() < _OF_ONE_RECORD else []
+    is_whole = recipe.together and rng.random() < _OF_ONE_RECORD
+    kinds = {*chosen.values()} if is_whole else _span(chosen.values(), held)
+    alike = _together(kinds, held)
     if bound:
         alike = [one for one in alike if all(_shares(one, ways[slot], bound[slot]) for slot in bound)]
-    own: Mapping[str, Sequence[Json]] = rng.choice(alike) if alike else {}
+    own = {kind: values for kind, values in rng.choice(alike).items() if kind in kinds} if alike else {}
     args: dict[str, Json] = {}
     rows: dict[str, int] = {}
     for name, way in chosen.items():
@@ -356,6 +369,13 @@ def _place(
             one = rng.choice(taken(of, field, held.values[way] if own is None else own[way]))
             record[name] = [one] if takes_list(of, field) else one
         record |= consistent({name: one for name, one in record.items() if fields.get(name, FRESH) == FRESH})
+
+
+def _span(ways: Iterable[str], held: Held) -> set[str]:
+    """Return kinds of days of one table, such as arrival and departure: one record has both."""
+    days = [way for way in ways if way != FRESH and are_days(held.values[way][:_SEEN])]
+    tables = [way.rpartition(".")[0] for way in days]
+    return {way for way, table in zip(days, tables, strict=True) if table and tables.count(table) > 1}
 
 
 def _together(ways: Collection[str], held: Held) -> list[Mapping[str, Sequence[Json]]]:

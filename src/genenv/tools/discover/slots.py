@@ -152,5 +152,11 @@ def other_than(tool: Tool, slot: str, args: Mapping[str, Json], again: Mapping[s
     return {**args, outer: less if isinstance(args[outer], list) else less[0]}
 
 
+def are_days(values: Iterable[Json]) -> bool:
+    """Whether values look like days, or moments of a day."""
+    return any(_DAY.match(one) for one in values if isinstance(one, str))
+
+
+_DAY = re.compile(r"\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:")
 _WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,14})")
