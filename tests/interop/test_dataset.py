@@ -591,6 +591,7 @@ def test_a_small_model_is_told_of_tools_in_the_prompt(shop: Any) -> None:
     env, task = shop(style="python")
     assert task.messages[0].role == "system"
     assert "buy(thing, number: integer)  # Buy some more of a thing." in task.messages[0].content
+    assert "Answer:" not in task.messages[0].content, "the reward is the user's"
     assert env.check(task, ['buy(thing="pens", number=2)', "Done."]).success
     assert env.check(task, ['buy(thing="pens")', 'buy(thing="pens", number=2)', "Done."]).success
 

@@ -95,6 +95,9 @@ def test_a_prompt_says_how_to_call_what_python_cannot_write() -> None:
     alone = how_to_call([odd], "python", multi=False)
     assert alone.startswith('Answer with tool calls only, all in one reply, each as <tool_call>\n{"name"')
     assert "quotation" not in how_to_call([plain], "python", multi=False)
+    assert "all in one reply" in alone
+    assert "Answer: VALUE" in how_to_call([plain], "python", answers=True)
+    assert "Answer:" not in how_to_call([plain], "python"), "where nothing is asked for"
 
 
 def test_a_tool_whose_name_stands_between_others_is_left_out() -> None:
