@@ -372,7 +372,7 @@ def test_another_tools_equal_result_about_another_record_is_not_what_was_asked(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "lamps.py").write_text(_TWO_WAYS)
-    made(tmp_path / "lamps", tmp_path / "lamps.py", "Lamps")
+    made(tmp_path / "lamps", tmp_path / "lamps.py", "Lamps", base=60)
     env = load_environment(str(tmp_path / "lamps"))
     judged = 0
     for task in base_tasks(env, env.seeds(), seed=0).values():

@@ -44,10 +44,16 @@ class Quay:
         }
 
     def list_stays(
-        self, from_date: str | None = None, only_long: bool = False, min_length: float | None = None
+        self,
+        from_date: str | None = None,
+        date_to: str | None = None,
+        only_long: bool = False,
+        min_length: float | None = None,
     ) -> list[dict[str, object]]:
         """List stays."""
         found = [{"stay_id": key, **one} for key, one in self.stays.items()]
+        if date_to is not None:
+            found = [one for one in found if str(one["arrival"]) <= date_to]
         if from_date is not None:
             found = [one for one in found if str(one["arrival"]) >= from_date]
         if only_long:
@@ -55,6 +61,10 @@ class Quay:
         if min_length is not None:
             found = [one for one in found if float(str(one["length"])) >= min_length]
         return found
+
+    def late(self, as_of: str) -> list[int]:
+        """Stays whose insurance ends before a day."""
+        return [key for key, one in self.stays.items() if str(one["arrival"]) < as_of]
 
     def count_stays(self, status: str) -> int:
         """Number of stays with a status."""
@@ -83,7 +93,12 @@ def test_filters_that_often_find_nothing_are_given(quay: Graph) -> None:
     ways = quay.recipes["list_stays"].ways
     assert "only_long" in ways
     assert ways["min_length"].endswith(".length")
-    assert "arrival" in ways["from_date"] or "insured" in ways["from_date"]
+    assert ways["from_date"].endswith(".arrival")
+    assert ways["date_to"].endswith(".arrival")
+
+
+def test_a_bound_that_leaves_all_for_any_other_text_is_a_day_that_there_is(quay: Graph) -> None:
+    assert quay.recipes["late"].ways["as_of"].endswith(".arrival")
 
 
 def test_a_count_is_asked_for_though_it_is_the_same_for_all_at_first(quay: Graph) -> None:

@@ -268,7 +268,7 @@ def test_a_to_do_list_with_random_ids_becomes_sound_tasks(tmp_path: Path) -> Non
         assert any(task.spec["chained"] for task in tasks), "a task that was just added is named by its id"
         for task in tasks:
             calls = calls_of(task.payload, "calls")
-            answers = " ".join(str(one) for one in cast(Any, task.payload["answers"]))
+            answers = "\n".join(f"Answer: {one}" for one in cast(Any, task.payload["answers"]))
             spelled = [
                 Call(tool=one.tool, args={"priority": "medium", **one.args})
                 if one.tool == "add_task"
@@ -278,11 +278,11 @@ def test_a_to_do_list_with_random_ids_becomes_sound_tasks(tmp_path: Path) -> Non
             for way in (calls, spelled, [call("list_tasks"), *calls]):
                 if task.payload["mode"] == "single" and len(way) > len(calls):
                     continue
-                verdict = env.check(task, (format_calls(way, "python"), f"Done. {answers}"))
+                verdict = env.check(task, (format_calls(way, "python"), f"Done.\n{answers}"))
                 assert verdict.success, (json.dumps(task.spec), verdict.explanation)
             more = [*calls, call("add_task", title="something else")]
             if "add_task" in cast(Any, task.payload["tools"]):
-                assert not env.check(task, (format_calls(more, "python"), f"Done. {answers}")).success
+                assert not env.check(task, (format_calls(more, "python"), f"Done.\n{answers}")).success
 
 
 @pytest.mark.long

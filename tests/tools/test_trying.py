@@ -13,12 +13,13 @@ from bundles import made
 from genenv.tools.bundle import comparable
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.nondeterminism import traces
-from genenv.tools.discover.probing import Patience, Probe
+from genenv.tools.discover.probing import Probe
 from genenv.tools.discover.recipes import (
     FRESH,
     CallStats,
     Graph,
     Held,
+    Patience,
     Recipe,
     draw_arguments,
     found_by,

@@ -76,6 +76,8 @@ def test_documentation_says_what_is_wanted_whatever_its_first_word(
         ("find", "Books that a member has borrowed.", "look up books that a member has borrowed"),
         ("find", "Books a member has borrowed.", "look up books a member has borrowed"),
         ("orders", "Orders placed by a customer.", "look up orders placed by a customer"),
+        ("due_until", "Orders due up to a day.", "look up orders due up to a day"),
+        ("weight_loss", "Weight lost in the roast.", "look up weight lost in the roast"),
         ("find", "Orders sent to a customer.", "look up orders sent to a customer"),
         ("find", "Orders a customer placed.", "look up orders a customer placed"),
         ("find", "Orders this week.", "look up orders this week"),

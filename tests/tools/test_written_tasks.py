@@ -142,7 +142,7 @@ class Model:
             told = json.dumps({"name": call["tool"], "arguments": call["args"]})
             return said(f"<tool_call>\n{told}\n</tool_call>")
         found = json.loads(results[-1]).get(task["asks"]) if task and task.get("asks") and results else ""
-        return said(f"Done: {found}" if found else "Done.")
+        return said(f"Answer: {found}" if found else "Done.")
 
 
 class ShelfModel:

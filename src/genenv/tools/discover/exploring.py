@@ -13,13 +13,14 @@ from types import MappingProxyType
 
 from genenv.progress import advance
 from genenv.tools.discover.answers import has_list, result_kind, result_values, shown_by
-from genenv.tools.discover.probing import IDLE, Patience, Probe
+from genenv.tools.discover.probing import IDLE, Probe
 from genenv.tools.discover.recipes import (
     FRESH,
     CallStats,
     Graph,
     Held,
     Link,
+    Patience,
     Recipe,
     draw_arguments,
     is_refused,

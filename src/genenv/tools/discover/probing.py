@@ -11,7 +11,6 @@ import itertools
 import math
 import random
 import re
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -24,13 +23,25 @@ from genenv.tools.discover.recipes import (
     FRESH,
     CallStats,
     Held,
+    Patience,
     Recipe,
     draw_arguments,
     is_refused,
     source_of,
     succeeded,
 )
-from genenv.tools.discover.slots import alone, are_days, is_free, items, meant, other_than, slots, taken
+from genenv.tools.discover.slots import (
+    alone,
+    are_days,
+    is_day,
+    is_free,
+    items,
+    meant,
+    other_than,
+    slots,
+    taken,
+    takes_day,
+)
 from genenv.tools.discover.state_values import (
     INDEX,
     Records,
@@ -42,7 +53,7 @@ from genenv.tools.discover.state_values import (
     wanted,
     words_of,
 )
-from genenv.tools.generate.fresh_values import is_closed, names_day, told_values
+from genenv.tools.generate.fresh_values import is_closed, told_values
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
 from genenv.types import Json
 
@@ -69,18 +80,6 @@ IDLE = "it is said to write, and nothing that can be seen changed"
 """Failure message of a tool that is declared to write, but whose calls change nothing visible."""
 NOTHING = "it answers {}, and nothing that can be seen changed"
 """Failure message of a tool whose answers say nothing."""
-
-
-@dataclass(slots=True)
-class Patience:
-    """What may be spent on values of one tool that the names of its parameters do not suggest."""
-
-    calls: int
-    """Number of programs of calls."""
-    seconds: float
-    """Only slow tools take so long; what is found then depends on the machine."""
-    clock: Callable[[], float] = time.monotonic
-    """Returns the time in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,7 +382,7 @@ class Probe:
                 return False
         return is_bound
 
-    def _rank(self, tried: _Tried) -> tuple[int, bool, float, int]:
+    def _rank(self, tried: _Tried) -> tuple[bool, int, bool, float, int]:
         """Return what combinations are compared by: evidence, how natural the sources are, wrong values.
 
         That wrong values of a source are avoided later counts only for a source that a name suggests.
@@ -392,7 +391,8 @@ class Probe:
         less = any(self._fits_less(one, tried) for one in self._needed if one in self._tool.properties)
         rate = round(_HALF * (tried.rate if named else len(tried.good) / _MORE_TRIES)) - less
         suits = sum(self._suits(slot, way, writes=tried.writes) for slot, way in tried.ways.items())
-        return rate * (1 + (tried.tells and not tried.writes)), not less, suits, len(tried.good)
+        evidence = rate * (1 + (tried.tells and not tried.writes))
+        return not tried.constant, evidence, not less, suits, len(tried.good)
 
     def _fits_less(self, slot: str, tried: _Tried) -> bool:
         """Whether calls succeed with ids that a foreign key lacks, or with no others of a table."""
@@ -408,7 +408,7 @@ class Probe:
         of, name = alone(self._tool, slot)
         found: dict[str, Sequence[Json]] = {}
         made = {call.tool for call in self._before}
-        is_day = self._is_day(slot)
+        is_of_days = takes_day(self._tool, slot)
         for kind, held in self._held.values.items() if not is_closed(of, name) else ():
             if source_of(kind) in made and not refers(slot):
                 continue  # what an earlier call has made is named by an id
@@ -416,15 +416,11 @@ class Probe:
                 continue  # what the tool itself was given is no source of the first call's values
             some = held[:_LOOKED_AT]
             values = some if kind.endswith(INDEX) else taken(of, name, some)  # an index is no text
-            if is_day and not are_days(values):
+            if is_of_days and not are_days(values):
                 continue
             if any(of.fits(name, one) for one in values):
                 found[kind] = held
         return found
-
-    def _is_day(self, slot: str) -> bool:
-        of, name = alone(self._tool, slot)
-        return names_day(name) or of.resolved(of.properties[name]).get("format") in ("date", "date-time")
 
     def _find_named(self, slot: str) -> list[str]:
         """Return the sources that the name of a slot suggests."""
@@ -545,12 +541,16 @@ class Probe:
             outer = slot if slot in self._tool.properties else slot.partition(".")[0]
             is_over, is_idle = needed or self.is_late(), False
             ways = [] if is_over else sorted(self._ways(slot), key=lambda way: -suits(slot, way))
-            if ways and not without.writes and self._is_day(slot):  # a made-up one mostly finds nothing
-                ways += [one for one in self._others(slot, FRESH)[:_FEW] if one not in ways]
+            if ways and not without.writes and takes_day(self._tool, slot):  # new ones find nothing
+                held = self._held.values
+                days = [one for one in self._others(slot, FRESH) if is_day(held.get(one, [None])[0])]
+                ways += [one for one in days[:_FEW] if one not in ways]
             for way in ways:
                 with_it = {outer: FRESH, **without.ways, slot: way}
                 tried = self._tried(with_it, 2 * _TRIES, (outer, slot))
-                changes = not is_idle or (way == FRESH and tried.writes)  # a note's own title changes nothing
+                changes = (
+                    not is_idle or way == FRESH or not tried.writes
+                )  # a note's own title changes nothing
                 least = _WRITES if without.writes else _FILTERS * (not tried.writes)
                 if not changes or tried.rate < without.rate * least:
                     continue

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import cast
@@ -439,6 +440,18 @@ def _often(calls: Iterable[tuple[Sequence[_Named], int]]) -> set[_Named]:
         for one in suspects:
             found[one] += times
     return {one for one, times in found.items() if times >= _OFTEN}
+
+
+@dataclass(slots=True)
+class Patience:
+    """What may be spent on values of one tool that the names of its parameters do not suggest."""
+
+    calls: int
+    """Number of programs of calls."""
+    seconds: float
+    """Only slow tools take so long; what is found then depends on the machine."""
+    clock: Callable[[], float] = time.monotonic
+    """Returns the time in seconds."""
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from genenv.tools.discover.state_values import refers
-from genenv.tools.generate.fresh_values import record_noun
+from genenv.tools.generate.fresh_values import names_day, record_noun
 from genenv.tools.worlds.base import Tool
 from genenv.types import Json, JsonObject
 
@@ -155,6 +155,17 @@ def other_than(tool: Tool, slot: str, args: Mapping[str, Json], again: Mapping[s
 def are_days(values: Iterable[Json]) -> bool:
     """Whether values look like days, or moments of a day."""
     return any(_DAY.match(one) for one in values if isinstance(one, str))
+
+
+def takes_day(tool: Tool, slot: str) -> bool:
+    """Whether a slot takes a day, by its name or its schema."""
+    of, name = alone(tool, slot)
+    return names_day(name) or of.resolved(of.properties[name]).get("format") in ("date", "date-time")
+
+
+def is_day(value: Json) -> bool:
+    """Whether a value is a day, and no moment of one."""
+    return isinstance(value, str) and len(value) == len("2026-11-30") and are_days([value])
 
 
 _DAY = re.compile(r"\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2}")

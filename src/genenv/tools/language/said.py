@@ -14,7 +14,7 @@ from genenv.types import Json
 
 _DIGITS = r"-?\d+(?:,\d{3})*(?:\.\d+)?"
 _NAMES = {
-    **{"%": "percent", "°": "", "°C": "c celsius centigrade", "°F": "f fahrenheit"},
+    **{"%": "percent pct", "°": "", "°C": "c celsius centigrade", "°F": "f fahrenheit"},
     **{"$": "dollar dollars usd", "€": "euro euros eur", "£": "pound pounds gbp", "¥": "yen jpy"},
     **{"USD": "dollar dollars", "EUR": "euro euros", "GBP": "pound pounds", "JPY": "yen"},
     **{"mm": "millimeters millimetres", "cm": "centimeters centimetres", "m": "meter meters metre metres"},
@@ -156,13 +156,13 @@ def _is_value(line: str, answer: Json, field: str, request: str) -> bool:
         weekday = said["weekday"] if said else None
         return said is not None and (not weekday or f"{_moment(text):%A}".casefold() == weekday.casefold())
     if _MOMENT.fullmatch(text):
-        return None is not _moment(text) == _moment(line)
+        return None is not _moment(text) == _moment(line) or _is_moment_in_words(line, text)
     return number is not None and _says_amount(line, text)
 
 
 def _without_name(line: str, field: str) -> str:
     """A line without the name of a field, or a part of it, at its beginning: `Berth C2`, `#12`."""
-    named, rest = {"the", *words_of(field)}, line.removeprefix("#")
+    named, rest = {"the", "in", *words_of(field or "result")}, _JOINT.sub(" ", line.removeprefix("#"))
     while (word := re.match(r"([^\W\d_]+):? (?=\S)", rest)) and singular(word[1].casefold()) in named:
         rest = rest[word.end() :]
     return rest
@@ -170,8 +170,10 @@ def _without_name(line: str, field: str) -> str:
 
 def _fits_field(number: re.Match[str], field: str, request: str) -> bool:
     """Whether what stands around a number belongs to it: a currency, a unit, or words for what it counts."""
-    known, own = {*words_of(field)}, {*parts_of(field)}
-    units = {name for unit, names in _UNIT_NAMES.items() if unit in own for name in names}
+    known, own = {*words_of(field)}, parts_of(field)
+    is_rate = "per" in own  # price_per_kg
+    units = set[str]() if is_rate else {name for one in own for name in _UNIT_NAMES.get(one, ())}
+    known |= {"/"} if is_rate else set()
     if number["currency"] and units:
         return False
     said = {singular(one.casefold()) for one in _TOKEN.findall(request)} - _OPEN
@@ -191,6 +193,16 @@ def _alike(text: str) -> str:
     """A text without what may differ in a line that gives it: capitals, spaces, punctuation at its end."""
     plain = unicodedata.normalize("NFKC", text).translate(_PLAIN)
     return caseless(_JOINT.sub(" ", plain)).rstrip(" .!,;")
+
+
+def _is_moment_in_words(line: str, text: str) -> bool:
+    """Whether a line is a moment to the minute, such as `14 May 2025, 7:00 AM`."""
+    day = _DAY.fullmatch(text[:10])
+    found = (
+        re.fullmatch(rf"(?:{_in_words(day)}),?(?: at)? (?P<time>.+)", line, re.IGNORECASE) if day else None
+    )
+    time = _CLOCK.fullmatch(found["time"]) if found else None
+    return time is not None and _hour(time) == text[11:16] and text[16:] in ("", ":00")
 
 
 def _moment(text: str) -> datetime | None:

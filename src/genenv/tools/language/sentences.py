@@ -134,6 +134,8 @@ def _is_noun(word: str, rest: str, *, writes: bool) -> bool:
     base, follows = base_of(word), _first(rest)
     if not is_plural(word):
         is_also = word in ALSO_NOUNS and follows not in ARTICLES
+        is_said_of = _is_participle(follows) and _second(rest) in PREPOSITIONS and word not in ORDERS
+        is_also = is_also or is_said_of  # weight lost in a month
         return (not writes and (follows == "of" or is_also)) or _is_one_that(word, rest, writes=writes)
     if base in ORDERS and base not in PLURALS:
         return not writes and follows == "of"
