@@ -129,7 +129,8 @@ vote for; wait for; work on; work with
 PREPOSITIONS = frozenset(
     _listed("""
 above across after against among around as at before behind below between beyond by during for from in inside
-into like near of on onto outside over per since through to toward towards under until up via with within without
+into like near of on onto outside over per since through to toward towards under until up via with within
+without
 """)
 )
 """Words behind the plural that is the subject of a documentation: `Orders of a customer.`"""
