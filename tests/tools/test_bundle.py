@@ -326,6 +326,10 @@ def test_an_answer_is_said_as_a_number_or_in_whole_words(
         ("17 March 2025, 4:45 PM", "2025-03-17T16:45:00", True),
         ("March 17, 2025 at 16:45", "2025-03-17 16:45", True),
         ("March 17, 2025 at 16:46", "2025-03-17 16:45", False),
+        ("17 March 2025, 7 AM", "2025-03-17 07:00", True),
+        ("2 P.M.", "14:00", True),
+        ("Monday, 30 February 2026", "2026-02-30", True),
+        ("5²", 52, False),
         ("Tuesday, 17 March 2025", "2025-03-17", False),
         ("17.03.2025", "2025-03-17", True),
         ("2025/03/17", "2025-03-17", True),
@@ -364,6 +368,18 @@ def test_an_answer_is_a_line_that_is_the_value_alone(line: str, answer: float | 
         ("7.4 EUR per kg", 7.4, "price_per_kg", True),
         ("16 pct", 16.0, "loss_pct", True),
         ("€16", 16.0, "loss_pct", False),
+        ("$59", 59, "price_usd", True),
+        ("59 $", 59, "price_usd", True),
+        ("€59", 59, "price_usd", False),
+        ("5 °C", 5, "temp_c", True),
+        ("5 degrees Celsius", 5, "temp_c", True),
+        ("5 hr", 5, "duration_h", True),
+        ("$5", 5, "min_price", True),
+        ("$5", 5, "price_min", True),
+        ("5 minutes", 5, "duration_min", True),
+        ("5 seats this one that", 5, "seats", True),
+        ("5 million", 5, "seats", False),
+        ("5%%%$$", 5, "", False),
         ("31 or seats", 31, "seats", False),
     ],
 )
@@ -374,10 +390,9 @@ def test_an_answer_may_have_the_name_of_its_field_and_the_unit_in_it(
 
 
 def test_lines_of_answers_are_found_in_markdown_and_nothing_else_is_one() -> None:
-    words = (
-        "All done. Answer: 7\n\n**Answer:** 59\n1. The final answer is: `Minka`\nAnswer:\n42\nNo answer: 3"
-    )
-    assert answers_in(words) == ["7", "59", "`Minka`", "42"]
+    words = "All done. Answer: 7\n`Answer: 8`\n\n**Answer:** 59\n1. The final answer is: `Minka`"
+    words += "\nAnswer:\n42\nNo answer: 3"
+    assert answers_in(words) == ["7", "8`", "59", "`Minka`", "42"]
 
 
 def test_long_replies_are_read_fast() -> None:

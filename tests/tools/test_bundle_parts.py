@@ -235,6 +235,8 @@ def test_tools_of_a_circle_for_measuring_never_meet_in_training() -> None:
         ("no_tool", "None of my tools fits.", (), True),
         ("no_tool", "Which room?", (), False),
         ("missing_info", "Which room?", (), True),
+        ("missing_info", "What is the order id, e.g. O-12?", (), True),
+        ("missing_info", "How many units, 2.5 or 3?", (), True),
         ("missing_info", "Done.", (), False),
         ("missing_info", "", (), False),
         ("missing_info", "I cannot do that.", ("switch_light",), False),

@@ -593,3 +593,10 @@ def test_an_empty_page_finds_nothing_and_a_record_with_an_empty_list_something(
     result: Json, args: dict[str, Json], found: bool
 ) -> None:
     assert succeeded(Outcome(result=result), writes=False, args=args) is found
+
+
+def test_of_no_items_a_sum_says_nothing_and_a_balance_does() -> None:
+    args: dict[str, Json] = {"patron_id": 7}
+    for name, found in (("seats_total", False), ("balance", True)):
+        result: Json = {"patron_id": 7, "orders": [], name: 0}
+        assert succeeded(Outcome(result=result), writes=False, args=args) is found

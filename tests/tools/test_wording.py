@@ -141,6 +141,8 @@ def test_a_verb_with_an_object_is_no_noun(name: str, documentation: str, order: 
             True,
             "refund a paid order, minus a handling fee, and free its seats",
         ),
+        ("Finds hotels and restaurants that are open.", False, "find hotels and restaurants that are open"),
+        ("Lists users and groups that match a text.", False, "list users and groups that match a text"),
         (
             "Cancels an order and returns its items to stock.",
             True,
@@ -196,6 +198,7 @@ def test_all_verbs_of_a_sentence_are_orders(documentation: str, writes: bool, or
     ("field", "said"),
     [
         ("length_m", "length in m"),
+        ("team_s", "team s"),
         ("lengthKm", "length in km"),
         ("duration_minutes", "duration in minutes"),
         ("duration_min", "duration in minutes"),

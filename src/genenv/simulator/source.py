@@ -99,7 +99,7 @@ def read_specs(path: Path) -> list[tuple[JsonObject, int]]:
 
     Raises:
         UsageError: the file cannot be read or contains no spec.
-        DataError: a line is not a JSON object with a spec, or its `tokens` is no count.
+        DataError: a line is not a JSON object with a spec.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -119,12 +119,8 @@ def read_specs(path: Path) -> list[tuple[JsonObject, int]]:
         spec = found.get("spec") if isinstance(found, Mapping) else None
         if not isinstance(spec, Mapping):
             raise DataError(f'{path}, line {number} is no object with a "spec"')
-        tokens = found.get("tokens", 0) if isinstance(found, Mapping) else 0
-        if not isinstance(tokens, int) or isinstance(tokens, bool) or tokens < 0:
-            raise DataError(
-                f'{path}, line {number}: "tokens" is {json.dumps(tokens)[:80]}, which is no count'
-            )
-        specs.append((spec, tokens))
+        tokens = found.get("tokens") if isinstance(found, Mapping) else None
+        specs.append((spec, tokens if type(tokens) is int and tokens > 0 else 0))
     if not specs:
         raise UsageError(f"simulator.file: {path} holds no spec; write some with `genenv generate --out`")
     return specs

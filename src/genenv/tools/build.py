@@ -31,7 +31,7 @@ _HOW: Mapping[Style, str] = {
     "native": "",
 }
 """How calls are written in each style."""
-_ANSWERS = "give each value that was asked for in a line of its own, as a tool gave it: Answer: VALUE"
+_ANSWERS = "give each value that was asked for, in order, in its own line, as a tool gave it: Answer: VALUE"
 """How what is asked for is given; `check` reads these lines."""
 
 

@@ -392,7 +392,8 @@ class Probe:
         rate = round(_HALF * (tried.rate if named else len(tried.good) / _MORE_TRIES)) - less
         suits = sum(self._suits(slot, way, writes=tried.writes) for slot, way in tried.ways.items())
         evidence = rate * (1 + (tried.tells and not tried.writes))
-        return not tried.constant, evidence, not less, suits, len(tried.good)
+        varied = not tried.constant and len({outcome.text for _, outcome in tried.good}) > 1
+        return varied or tried.writes, evidence, not less, suits, len(tried.good)
 
     def _fits_less(self, slot: str, tried: _Tried) -> bool:
         """Whether calls succeed with ids that a foreign key lacks, or with no others of a table."""

@@ -153,6 +153,7 @@ _NOTHING: tuple[Json, ...] = (None, "", [], {})
 _PLACING = frozenset({"cursor", "limit", "more", "next", "offset", "page"})
 _PAGING = _PLACING | {"count", "size", "total"}
 """Words of what a page says besides its items: where it is, and how many there are."""
+_SUMS = frozenset({"amount", "count", "number", "sum", "total"})
 
 
 def _is_empty(result: Json, args: Mapping[str, Json]) -> bool:
@@ -167,9 +168,10 @@ def _is_empty(result: Json, args: Mapping[str, Json]) -> bool:
     if not isinstance(result, Mapping):
         return False
     held = list(result.values())
-    new = [one for one in held if one not in args.values() or one in (True, False)]
-    sums = [0] if any(isinstance(one, list) for one in new) else []  # of the items of an empty list
-    if len(new) < len(held) and new and all(one is False or one in [*_NOTHING, *sums] for one in new):
+    new = {name: one for name, one in result.items() if one not in args.values() or one in (True, False)}
+    if any(isinstance(one, list) for one in new.values()):  # of no items the sums are 0
+        new = {name: one for name, one in new.items() if one != 0 or not _SUMS & {*words_of(name)}}
+    if len(new) < len(held) and new and all(one is False or one in _NOTHING for one in new.values()):
         return True
     is_page = bool(args) and not any(map(refers, args))
     return any(isinstance(one, Mapping | list) for one in held) and all(

@@ -10,6 +10,7 @@ from decimal import Decimal
 
 from genenv.environments.common import caseless
 from genenv.tools.discover.state_values import parts_of, singular, words_of
+from genenv.tools.language.words import DURATIONS, TIME_UNITS
 from genenv.types import Json
 
 _DIGITS = r"-?\d+(?:,\d{3})*(?:\.\d+)?"
@@ -63,8 +64,8 @@ _SHORT_DIGITS, _MOST_ROUNDED = 2, 0.02
 _MARKS = re.compile(r"[*`\"“”„]|(?<!\w)['‘’]|['‘’](?!\w)")
 """Marks around a word; an apostrophe stays."""
 _ANSWER = re.compile(
-    r"(?:^|(?<=[.!?] ))[ \t>*_#•|\d.)-]{0,12}(?:(?:the|my|final) ){0,2}answers?(?: is)?[*_]*[ \t]*[:：]"
-    r"[*_]*[ \t]*(?:\n[ \t]*)?(?P<value>.*)$",
+    r"(?:^|(?<=[.!?] ))[ \t>*_#`•|\d.)-]{0,12}(?:(?:the|my|final) ){0,2}answers?(?: is)?[*_]*[ \t]*[:：]"
+    r"[*_]*(?:[ \t]*\n){0,2}[ \t]*(?P<value>.*)$",
     re.IGNORECASE | re.MULTILINE,
 )
 """A line that gives an answer: `Answer: VALUE`, or with the value in the next line."""
@@ -74,22 +75,25 @@ _SAID = {
     *(word for unit, names in _NAMES.items() for word in (unit.casefold(), *names.split())),
 }
 """All words that may be a unit."""
-_UNIT_NAMES = {
-    one: {unit.casefold(), *names.split()}
-    for unit, names in _NAMES.items()
-    for one in (unit.casefold(), *names.split())
-}
+_UNIT_NAMES: dict[str, set[str]] = {}
+"""For each way to write a unit the others."""
+for _unit, _names in _NAMES.items():
+    _ways = {_unit.casefold(), *_names.split(), *(("°", "degree", "degrees") if _unit[0] == "°" else ())}
+    for _way in _ways - {"°", "degree", "degrees"}:
+        _UNIT_NAMES.setdefault(_way, set()).update(_ways)
 _VALUE = re.compile(
     rf"(?P<currency>(?:{_CURRENCY}) ?)?(?P<number>{_DIGITS}{_EXPONENT}) ?(?P<behind>[^\W\d_%°$€£¥]?[^\d]*)",
     re.IGNORECASE,
 )
 """A line that is a number, perhaps with a currency before it, and with words or signs behind it."""
 _TOKEN = re.compile(r"[^\W\d_]+(?:/h)?|[^\w\s]")
-_OPEN = {"and", "not", "or", "to"}
-"""Words that never belong to a number."""
+_OPEN = {"and", "any", "billion", "dozen", "hundred", "less", "million", "more", "not", "than", "thousand"}
+"""Words that make another number of one, or leave it open."""
+_MOST_BEHIND, _SHORTEST = 4, 3
+"""Maximum number of words behind a number, and minimum length of those that only the request has."""
 _JOINT = re.compile(r"(?<=[^\W_])_+(?=[^\W_])")
 _WEEKDAY = r"(?:(?P<weekday>\w+day),? )?"
-_HOUR = re.compile(r"(\d{1,2}) ?([ap])\.?m")
+_HOUR = re.compile(r"^(\d{1,2}) ?([ap])\.?m\b", re.IGNORECASE)
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*")
 
 
@@ -149,12 +153,12 @@ def _is_value(line: str, answer: Json, field: str, request: str) -> bool:
     if _alike(text) == _alike(line) != "":
         return True
     if _TIME.fullmatch(text):
-        time = _CLOCK.fullmatch(_HOUR.sub(r"\1:00 \2m", line))
-        return time is not None and _hour(time) == text
+        return _time_of(line) == text
     if day := _DAY.fullmatch(text):
         said = re.fullmatch(rf"{_WEEKDAY}(?:the )?(?:{_in_words(day)})", line, re.IGNORECASE)
         weekday = said["weekday"] if said else None
-        return said is not None and (not weekday or f"{_moment(text):%A}".casefold() == weekday.casefold())
+        moment = _moment(text)
+        return said is not None and (not weekday or moment is None or f"{moment:%A}" == weekday.title())
     if _MOMENT.fullmatch(text):
         return None is not _moment(text) == _moment(line) or _is_moment_in_words(line, text)
     return number is not None and _says_amount(line, text)
@@ -170,28 +174,38 @@ def _without_name(line: str, field: str) -> str:
 
 def _fits_field(number: re.Match[str], field: str, request: str) -> bool:
     """Whether what stands around a number belongs to it: a currency, a unit, or words for what it counts."""
-    known, own = {*words_of(field)}, parts_of(field)
-    is_rate = "per" in own  # price_per_kg
-    units = set[str]() if is_rate else {name for one in own for name in _UNIT_NAMES.get(one, ())}
-    known |= {"/"} if is_rate else set()
-    if number["currency"] and units:
+    behind = _TOKEN.findall(number["behind"].casefold())
+    if len(behind) > _MOST_BEHIND or sum(not one.isalpha() for one in behind) > 1:
         return False
-    said = {singular(one.casefold()) for one in _TOKEN.findall(request)} - _OPEN
+    units, own = _units_of(field), parts_of(field)
+    known = {*words_of(field), *(["/"] if "per" in own else [])}  # price_per_kg
+    words = {singular(one.casefold()) for one in _TOKEN.findall(request) if len(one) >= _SHORTEST} - _OPEN
+    before = number["currency"].strip().casefold().removeprefix("us") if number["currency"] else ""
+    if units and before and before not in units:
+        return False
     return all(
-        one in units or (not units and one in _SAID | {*_SIGNS}) or singular(one) in known | said
-        for one in map(str.casefold, _TOKEN.findall(number["behind"]))
+        one in units or (not units and one in _SAID | {*_SIGNS}) or singular(one) in known | words
+        for one in behind
     )
+
+
+def _units_of(field: str) -> set[str]:
+    """The names of the unit with which the name of a field ends: `length_m`, `minutes`, not `price_min`."""
+    *parts, last = parts_of(field) or [""]
+    is_unit = len(last) >= _SHORTEST if not parts else "per" not in parts
+    is_time = last not in TIME_UNITS or not parts or parts[-1] in DURATIONS
+    return _UNIT_NAMES.get(last, set()) if is_unit and is_time else set()
 
 
 def _bare(line: str) -> str:
     """A line without Markdown, quotation marks, and the punctuation at its end, in plain characters."""
-    plain = _MARKS.sub("", _EMPHASIS.sub("", unicodedata.normalize("NFKC", line)))
+    plain = _MARKS.sub("", _EMPHASIS.sub("", unicodedata.normalize("NFC", line)))
     return " ".join(plain.translate(_PLAIN).split()).rstrip(" .!,;")
 
 
 def _alike(text: str) -> str:
     """A text without what may differ in a line that gives it: capitals, spaces, punctuation at its end."""
-    plain = unicodedata.normalize("NFKC", text).translate(_PLAIN)
+    plain = unicodedata.normalize("NFC", text).translate(_PLAIN)
     return caseless(_JOINT.sub(" ", plain)).rstrip(" .!,;")
 
 
@@ -201,8 +215,13 @@ def _is_moment_in_words(line: str, text: str) -> bool:
     found = (
         re.fullmatch(rf"(?:{_in_words(day)}),?(?: at)? (?P<time>.+)", line, re.IGNORECASE) if day else None
     )
-    time = _CLOCK.fullmatch(found["time"]) if found else None
-    return time is not None and _hour(time) == text[11:16] and text[16:] in ("", ":00")
+    return found is not None and _time_of(found["time"]) == text[11:16] and text[16:] in ("", ":00")
+
+
+def _time_of(text: str) -> str:
+    """A time of day that is a whole text, `16:45` or `7 pm`, as `HH:MM`; empty if it is none."""
+    time = _CLOCK.fullmatch(_HOUR.sub(r"\1:00 \2m", text))
+    return _hour(time) if time else ""
 
 
 def _moment(text: str) -> datetime | None:

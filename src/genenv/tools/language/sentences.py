@@ -34,6 +34,8 @@ from genenv.tools.language.words import (
 
 _OBJECTS = ARTICLES | PRONOUNS
 """Words with which the object of a verb begins, if not with a noun."""
+_OF_NOUNS = frozenset({"all", "no", "one", "that", "those", "which"})
+"""Such words that also begin what is said of a noun: `groups that match`."""
 _SHORT = 5
 """Letters up to which a word in -ize may be a noun, such as `size`."""
 _ADVERBS = r"(?:\s(?:and|then|also|always|never|\w+ly))*"
@@ -118,9 +120,10 @@ def _is_later_verb(word: str, after: str, joint: str, *, writes: bool) -> bool:
         return False
     if after.startswith((",", ")")):  # adds, or updates, a note
         return after.startswith(")") or (follows in _OBJECTS and joint.strip(", ") in ("and", "or"))
-    if is_verbal(base) or (base in ORDERS and base not in PLURALS):
+    is_known = base in ORDERS or is_verbal(base)
+    if is_known and base not in PLURALS:
         return follows != "of"
-    if follows in _OBJECTS | PARTICLES_OF_VERBS or follows.isdigit():
+    if follows in _OBJECTS - _OF_NOUNS or (is_known and follows in PARTICLES_OF_VERBS) or follows.isdigit():
         return not _is_said_of_noun(base, after, writes=writes)
     if follows in PREPOSITIONS:
         return writes and f"{base} {follows}" in PHRASES_OF_VERBS

@@ -21,7 +21,15 @@ from genenv.environments.common import Refused
 from genenv.tools.calls import Reply
 from genenv.tools.discover.state_values import parts_of, words_of
 from genenv.tools.language.sentences import all_imperative, imperative, is_verbal
-from genenv.tools.language.words import CONDITIONS, DURATIONS, PREPOSITIONS, SURE_VERBS, TIME_UNITS, UNITS
+from genenv.tools.language.words import (
+    CONDITIONS,
+    DURATIONS,
+    MEASURES,
+    PREPOSITIONS,
+    SURE_VERBS,
+    TIME_UNITS,
+    UNITS,
+)
 from genenv.tools.spec import THEN, Gap, Program, Step, Use
 from genenv.tools.worlds.base import Tool
 from genenv.tools.worlds.differences import is_equal
@@ -113,6 +121,7 @@ def measured(name: str) -> str:
     """
     *parts, unit = parts_of(name) or [name]
     is_said = parts and not parts[-1].endswith("ed") and parts[-1] not in PREPOSITIONS | UNITS.keys()
+    is_said = is_said and (len(unit) > 1 or parts[-1] in DURATIONS | MEASURES)
     if is_said and (unit in UNITS or (unit in TIME_UNITS and parts[-1] in DURATIONS)):
         return f"{' '.join(parts)} in {UNITS.get(unit) or TIME_UNITS[unit]}"
     return label(name)
@@ -329,14 +338,15 @@ _ASKS = re.compile(
 )
 _POLITE = re.compile(r"\b(?:else|more|anything|further)\b", re.IGNORECASE)
 """A word of sentences that are only polite, such as "Let me know if you need anything else."."""
-_CLAUSE = re.compile(r"[^.!?]+[.!?]?")
+_CLAUSE = re.compile(r"[^.!?]*[.!?]|[^.!?]+")
 _SENTENCE = re.compile(r"(?:\b(?:e\.g|i\.e)\.|\.(?=\w)|[^.!?\n])+[.!?]?")
 """A sentence; points inside amounts, addresses and `e.g.` do not end it."""
 
 
 def asks(words: str) -> bool:
     """Whether a reply asks for something, in English; polite offers of more help do not count."""
-    return any(_ASKS.search(one) and not _POLITE.search(one) for one in _CLAUSE.findall(words))
+    kept = "".join(one for one in _CLAUSE.findall(words) if not _POLITE.search(one))
+    return _ASKS.search(kept) is not None
 
 
 def asks_for(words: str, tool: Tool, name: str) -> bool:

@@ -200,6 +200,13 @@ runtime stay time timeout total transfer transit travel trip wait walk walking w
 """)
 )
 """Words for how long something takes."""
+MEASURES = frozenset(
+    _listed("""
+altitude beam clearance depth diameter distance draft draught elevation height length mass perimeter radius
+range temp temperature thickness volume weight width
+""")
+)
+"""Words for what is measured, behind which one letter is a unit: `length_m`."""
 CONDITIONS = frozenset(
     _listed("""
 if when whenever unless use call this note only before after given deprecated warning internal async alias
