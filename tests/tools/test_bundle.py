@@ -377,6 +377,22 @@ def test_an_answer_is_a_line_that_is_the_value_alone(line: str, answer: float | 
         ("$5", 5, "min_price", True),
         ("$5", 5, "price_min", True),
         ("5 minutes", 5, "duration_min", True),
+        ("5 hours", 5, "duration_days", False),
+        ("5 days", 5, "duration_days", True),
+        ("$500", 500, "price_cents", False),
+        ("5 kg", 5, "weight_lb", False),
+        ("5 lbs", 5, "weight_lb", True),
+        ("5 minutes", 5, "billed_hours", False),
+        ("20 mph", 20, "distance_miles", False),
+        ("6 feet", 6, "height_ft", True),
+        ("20 €/kg", 20, "price_per_kg", True),
+        ("USD 20", 20, "price_dollars", True),
+        ("orderId: 20", 20, "orderId", True),
+        ("2.68", 2.675, "", True),
+        ("0", 3e-10, "", False),
+        ("5e-10", 1e-10, "", False),
+        ("`__init__`", "__init__", "", True),
+        ("**A* search**", "A* search", "", True),
         ("5 seats this one that", 5, "seats", True),
         ("5 million", 5, "seats", False),
         ("5%%%$$", 5, "", False),
@@ -431,6 +447,9 @@ def test_a_reply_that_commits_to_no_value_is_no_answer(env: Tools, tasks: dict[s
         assert env.check(task, (*made, f"Answer: {answer}\nI hope this helps.\nAnswer: {answer}")).success
         last = f"{made[-1]}\nAnswer: {answer}"
         assert not env.check(task, (*made[:-1], last)).success, "a reply that calls answers nothing"
+        assert env.check(task, (*made, f"**Answer: {answer}**\n\nAnswer: {answer}")).success
+        for more in ("Answer 2: 12345", "or else Answer: 12345", "Alternative answer: 12345"):
+            assert not env.check(task, (*made, f"Answer: {answer}\n{more}")).success, more
         for said in (shown, f"{answer} or 12345", f"12345, {answer}", f"not {answer}", f"perhaps {answer}"):
             for form in ("It is {}.", "Answer: {}", "Answer: 12345\nAnswer: {}"):
                 assert not env.check(task, (*made, form.format(said))).success, said

@@ -19,6 +19,7 @@ from genenv.tools.discover.answers import shown_by
 from genenv.tools.discover.asking import with_questions
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import Graph, Held, Recipe, draw_arguments
+from genenv.tools.discover.slots import slots
 from genenv.tools.discover.state_values import Records, held_in
 from genenv.tools.worlds.base import Outcome, Tool
 from genenv.tools.worlds.in_process import InProcessWorld
@@ -120,6 +121,12 @@ def test_what_begins_and_ends_is_of_one_record() -> None:
         args = draw_arguments(tool, recipe, held, random.Random(number))
         assert args is not None
         assert str(args["begin"])[:7] == str(args["end"])[:7]
+
+
+def test_a_record_whose_name_has_a_point_is_given_as_a_whole() -> None:
+    record = closed_object({"id": TEXT})
+    tool = Tool(name="find", parameters=closed_object({"filter.x": record, "filter": record}))
+    assert [*slots(tool)] == ["filter.x", "filter", "filter.id"]
 
 
 def test_a_result_that_is_prose_is_not_asked_for() -> None:

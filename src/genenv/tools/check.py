@@ -18,7 +18,7 @@ from genenv.tools.calls import Reply, format_calls, read_reply
 from genenv.tools.discover.answers import has_items
 from genenv.tools.discover.recipes import FRESH, is_refused, parsed_result
 from genenv.tools.discover.state_values import refers
-from genenv.tools.language.said import answers_in, gives
+from genenv.tools.language.said import answers_in, distinct, gives, is_said_elsewhere
 from genenv.tools.language.wording import (
     asks,
     asks_for,
@@ -343,8 +343,8 @@ def _unanswered(task: Task, reply: Reply) -> str | None:
     answers = cast("Sequence[Json]", task.payload["answers"])
     given = [] if reply.calls else answers_in(reply.words)
     if len(given) > len(answers):
-        given = list(dict.fromkeys(given))  # the same one, said twice
-    if answers and len(given) != len(answers):
+        given = distinct(given)
+    if answers and (len(given) != len(answers) or is_said_elsewhere(reply.words)):
         return f"The last reply's number of lines `Answer: VALUE` is {len(given)}, not {len(answers)}."
     request = " ".join(one.content for one in task.messages if one.role == "user")
     questions = Program.model_validate(task.spec).questions

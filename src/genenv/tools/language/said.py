@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from decimal import Decimal
 
 from genenv.environments.common import caseless
 from genenv.tools.discover.state_values import parts_of, singular, words_of
-from genenv.tools.language.words import DURATIONS, TIME_UNITS
+from genenv.tools.language.words import DURATIONS, INEXACT, TIME_UNITS, UNITS
 from genenv.types import Json
 
 _DIGITS = r"-?\d+(?:,\d{3})*(?:\.\d+)?"
@@ -19,13 +20,14 @@ _NAMES = {
     **{"$": "dollar dollars usd", "€": "euro euros eur", "£": "pound pounds gbp", "¥": "yen jpy"},
     **{"USD": "dollar dollars", "EUR": "euro euros", "GBP": "pound pounds", "JPY": "yen"},
     **{"mm": "millimeters millimetres", "cm": "centimeters centimetres", "m": "meter meters metre metres"},
-    **{"km": "kilometer kilometers kilometre kilometres", "km/h": "kph kmh", "mph": "miles"},
+    **{"km": "kilometer kilometers kilometre kilometres", "km/h": "kph kmh", "mph": "", "mi": "mile miles"},
     **{"mg": "milligrams", "g": "gram grams", "kg": "kilogram kilograms kilo kilos"},
     **{"ml": "milliliters millilitres", "l": "liter liters litre litres"},
     **{"kB": "kilobytes", "MB": "megabytes", "GB": "gigabytes", "TB": "terabytes"},
     **{"W": "watt watts", "kW": "kilowatts", "Wh": "watt-hours", "kWh": "kilowatt-hours"},
     **{"ms": "milliseconds", "s": "second seconds sec secs", "min": "minute minutes mins"},
     **{"h": "hour hours hr hrs", "hr": "hour hours h", "hrs": "hour hours h", "px": "pixel pixels"},
+    **{"ft": "foot feet", "lb": "lbs", "oz": "ounce ounces", "CHF": "francs"},
     **{"pt": "point points", "pts": "points", "pcs": "piece pieces"},
 }
 """The names by which units and currencies are said, too."""
@@ -64,12 +66,13 @@ _SHORT_DIGITS, _MOST_ROUNDED = 2, 0.02
 _MARKS = re.compile(r"[*`\"“”„]|(?<!\w)['‘’]|['‘’](?!\w)")
 """Marks around a word; an apostrophe stays."""
 _ANSWER = re.compile(
-    r"(?:^|(?<=[.!?] ))[ \t>*_#`•|\d.)-]{0,12}(?:(?:the|my|final) ){0,2}answers?(?: is)?[*_]*[ \t]*[:：]"
-    r"[*_]*(?:[ \t]*\n){0,2}[ \t]*(?P<value>.*)$",
+    r"(?:^|(?<=[.!?] ))(?:[^\w\n]|[\d_]){0,12}(?:(?:the|my|final) ){0,2}answers?(?: is)?[*_]*[ \t]*[:：]"
+    r"[*_]*(?:[ \t\r]*\n){0,2}[ \t]*(?P<value>.*)$",
     re.IGNORECASE | re.MULTILINE,
 )
 """A line that gives an answer: `Answer: VALUE`, or with the value in the next line."""
-_CURRENCY = r"(?:US)?[$\u20a0-\u20cf£¥]|USD|EUR|GBP|JPY"
+_OTHER = re.compile(r"\banswers?\b[^:\n]{0,8}[:：]", re.IGNORECASE)
+_CURRENCY = r"(?:US)?[$\u20a0-\u20cf£¥]|USD|EUR|GBP|JPY|CHF"
 _SAID = {
     *("degree", "degrees"),
     *(word for unit, names in _NAMES.items() for word in (unit.casefold(), *names.split())),
@@ -87,8 +90,6 @@ _VALUE = re.compile(
 )
 """A line that is a number, perhaps with a currency before it, and with words or signs behind it."""
 _TOKEN = re.compile(r"[^\W\d_]+(?:/h)?|[^\w\s]")
-_OPEN = {"and", "any", "billion", "dozen", "hundred", "less", "million", "more", "not", "than", "thousand"}
-"""Words that make another number of one, or leave it open."""
 _MOST_BEHIND, _SHORTEST = 4, 3
 """Maximum number of words behind a number, and minimum length of those that only the request has."""
 _JOINT = re.compile(r"(?<=[^\W_])_+(?=[^\W_])")
@@ -126,6 +127,16 @@ def answers_in(words: str) -> list[str]:
     return [found["value"] for found in _ANSWER.finditer(words)]
 
 
+def is_said_elsewhere(words: str) -> bool:
+    """Whether a reply names more answers than its lines `Answer: VALUE` do: `Alternative answer: 6`."""
+    return len(_OTHER.findall(words)) > len(answers_in(words))
+
+
+def distinct(lines: Iterable[str]) -> list[str]:
+    """Return lines without those that say the same again."""
+    return [*{_alike(_bare(line)): line for line in lines}.values()]
+
+
 def gives(line: str, answer: Json, field: str = "", request: str = "") -> bool:
     """Whether a line is a value and nothing else, but for Markdown, quotation marks and a full stop.
 
@@ -139,7 +150,9 @@ def gives(line: str, answer: Json, field: str = "", request: str = "") -> bool:
         field: the name of its field in the result; empty if it has none.
         request: what the user said.
     """
-    plain = _bare(line)
+    plain, text = _bare(line), str(answer)
+    if text in line and _alike(plain) == _alike(_bare(text)) != "":
+        return True
     return any(_is_value(one, answer, field, request) for one in (line, plain, _without_name(plain, field)))
 
 
@@ -166,7 +179,8 @@ def _is_value(line: str, answer: Json, field: str, request: str) -> bool:
 
 def _without_name(line: str, field: str) -> str:
     """A line without the name of a field, or a part of it, at its beginning: `Berth C2`, `#12`."""
-    named, rest = {"the", "in", *words_of(field or "result")}, _JOINT.sub(" ", line.removeprefix("#"))
+    named = {"the", "in", field.casefold(), *words_of(field or "result")}
+    rest = _JOINT.sub(" ", line.removeprefix("#"))
     while (word := re.match(r"([^\W\d_]+):? (?=\S)", rest)) and singular(word[1].casefold()) in named:
         rest = rest[word.end() :]
     return rest
@@ -175,12 +189,12 @@ def _without_name(line: str, field: str) -> str:
 def _fits_field(number: re.Match[str], field: str, request: str) -> bool:
     """Whether what stands around a number belongs to it: a currency, a unit, or words for what it counts."""
     behind = _TOKEN.findall(number["behind"].casefold())
-    if len(behind) > _MOST_BEHIND or sum(not one.isalpha() for one in behind) > 1:
+    is_rate = "per" in parts_of(field)  # price_per_kg
+    if len(behind) > _MOST_BEHIND or sum(not one.isalpha() for one in behind) > 1 + is_rate:
         return False
-    units, own = _units_of(field), parts_of(field)
-    known = {*words_of(field), *(["/"] if "per" in own else [])}  # price_per_kg
-    words = {singular(one.casefold()) for one in _TOKEN.findall(request) if len(one) >= _SHORTEST} - _OPEN
-    before = number["currency"].strip().casefold().removeprefix("us") if number["currency"] else ""
+    units, known = _units_of(field), {*words_of(field), *(["/"] if is_rate else [])}
+    words = {singular(one.casefold()) for one in _TOKEN.findall(request) if len(one) >= _SHORTEST} - INEXACT
+    before = re.sub(r"^us(?=\W)", "", (number["currency"] or "").strip().casefold())
     if units and before and before not in units:
         return False
     return all(
@@ -193,14 +207,17 @@ def _units_of(field: str) -> set[str]:
     """The names of the unit with which the name of a field ends: `length_m`, `minutes`, not `price_min`."""
     *parts, last = parts_of(field) or [""]
     is_unit = len(last) >= _SHORTEST if not parts else "per" not in parts
-    is_time = last not in TIME_UNITS or not parts or parts[-1] in DURATIONS
-    return _UNIT_NAMES.get(last, set()) if is_unit and is_time else set()
+    is_time = TIME_UNITS.get(last, last) == last or bool(parts and parts[-1] in DURATIONS)
+    if not (is_unit and is_time):
+        return set()
+    said = (UNITS | TIME_UNITS).get(last, "").casefold().split()
+    return _UNIT_NAMES.get(last) or ({last, *said} if said else set())
 
 
 def _bare(line: str) -> str:
     """A line without Markdown, quotation marks, and the punctuation at its end, in plain characters."""
     plain = _MARKS.sub("", _EMPHASIS.sub("", unicodedata.normalize("NFC", line)))
-    return " ".join(plain.translate(_PLAIN).split()).rstrip(" .!,;")
+    return " ".join(plain.translate(_PLAIN).split()).rstrip(" .!,;|")
 
 
 def _alike(text: str) -> str:
@@ -317,5 +334,6 @@ def _is_number(said: str, answer: float) -> bool:
     if isinstance(answer, int):
         return Decimal(said) == answer
     decimals = 0 if "e" in said.lower() else len(said.partition(".")[2])
-    is_short = decimals >= _SHORT_DIGITS and abs(float(said) - answer) <= _MOST_ROUNDED * abs(answer)
-    return abs(float(said) - (round(answer, decimals) if is_short else answer)) < 1e-9
+    if decimals >= _SHORT_DIGITS and abs(float(said) - answer) <= _MOST_ROUNDED * abs(answer):
+        return abs(float(said) - answer) <= 0.5 * 10**-decimals * (1 + 1e-9)
+    return math.isclose(float(said), answer, rel_tol=1e-9)

@@ -200,6 +200,13 @@ runtime stay time timeout total transfer transit travel trip wait walk walking w
 """)
 )
 """Words for how long something takes."""
+INEXACT = frozenset(
+    _listed("""
+about and any billion double dozen except fewer half hundred less maybe million minus more never none not over
+perhaps plus than thousand trillion under without
+""")
+)
+"""Words that make another number of one, or leave it open: `5 million`."""
 MEASURES = frozenset(
     _listed("""
 altitude beam clearance depth diameter distance draft draught elevation height length mass perimeter radius
