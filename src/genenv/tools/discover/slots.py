@@ -23,7 +23,9 @@ def slots(tool: Tool) -> dict[str, bool]:
     found: dict[str, bool] = {}
     for outer in tool.properties:
         found[outer] = outer in tool.required
-        record = _record(tool, outer) if "." not in outer else {}  # such a name would look like a field
+        if "." in outer:  # its fields would look like those of another one
+            continue
+        record = _record(tool, outer)
         needed = _required(record)
         for name, schema in cast("Mapping[str, JsonObject]", record.get("properties", {})).items():
             is_plain = tool.resolved(schema).get("type") in ("string", "integer", "array")
