@@ -18,7 +18,7 @@ from genenv.tools.calls import Reply, format_calls, read_reply
 from genenv.tools.discover.answers import has_items
 from genenv.tools.discover.recipes import FRESH, is_refused, parsed_result
 from genenv.tools.discover.state_values import refers
-from genenv.tools.language.said import answers_in, distinct, gives, is_said_elsewhere
+from genenv.tools.language.said import answers_in, answers_named, distinct, gives
 from genenv.tools.language.wording import (
     asks,
     asks_for,
@@ -342,9 +342,10 @@ def _unanswered(task: Task, reply: Reply) -> str | None:
     """Return a complaint if the last reply lacks the line `Answer: VALUE` of an answer, or has others."""
     answers = cast("Sequence[Json]", task.payload["answers"])
     given = [] if reply.calls else answers_in(reply.words)
+    is_other = answers_named(reply.words) > len(given)
     if len(given) > len(answers):
         given = distinct(given)
-    if answers and (len(given) != len(answers) or is_said_elsewhere(reply.words)):
+    if answers and (len(given) != len(answers) or is_other):
         return f"The last reply's number of lines `Answer: VALUE` is {len(given)}, not {len(answers)}."
     request = " ".join(one.content for one in task.messages if one.role == "user")
     questions = Program.model_validate(task.spec).questions

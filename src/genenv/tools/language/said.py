@@ -71,19 +71,27 @@ _ANSWER = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """A line that gives an answer: `Answer: VALUE`, or with the value in the next line."""
-_OTHER = re.compile(r"\banswers?\b[^:\n]{0,8}[:：]", re.IGNORECASE)
+_NAMED = re.compile(r"\banswers?\b[^:\n]{0,8}[:：]", re.IGNORECASE)
 _CURRENCY = r"(?:US)?[$\u20a0-\u20cf£¥]|USD|EUR|GBP|JPY|CHF"
 _SAID = {
     *("degree", "degrees"),
     *(word for unit, names in _NAMES.items() for word in (unit.casefold(), *names.split())),
 }
 """All words that may be a unit."""
-_UNIT_NAMES: dict[str, set[str]] = {}
-"""For each way to write a unit the others."""
-for _unit, _names in _NAMES.items():
-    _ways = {_unit.casefold(), *_names.split(), *(("°", "degree", "degrees") if _unit[0] == "°" else ())}
-    for _way in _ways - {"°", "degree", "degrees"}:
-        _UNIT_NAMES.setdefault(_way, set()).update(_ways)
+
+
+def _unit_names() -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for unit, names in _NAMES.items():
+        degrees = {"°", "degree", "degrees"} if unit[0] == "°" else set[str]()
+        ways = {unit.casefold(), *names.split()} - {"°"}
+        for way in ways:
+            found.setdefault(way, set()).update(ways | degrees)
+    return found
+
+
+_UNIT_NAMES = _unit_names()
+"""For each way to write a unit all ways."""
 _VALUE = re.compile(
     rf"(?P<currency>(?:{_CURRENCY}) ?)?(?P<number>{_DIGITS}{_EXPONENT}) ?(?P<behind>[^\W\d_%°$€£¥]?[^\d]*)",
     re.IGNORECASE,
@@ -127,9 +135,9 @@ def answers_in(words: str) -> list[str]:
     return [found["value"] for found in _ANSWER.finditer(words)]
 
 
-def is_said_elsewhere(words: str) -> bool:
-    """Whether a reply names more answers than its lines `Answer: VALUE` do: `Alternative answer: 6`."""
-    return len(_OTHER.findall(words)) > len(answers_in(words))
+def answers_named(words: str) -> int:
+    """Return how often a reply says that it answers, also outside of such lines: `Alternative answer: 6`."""
+    return len(_NAMED.findall(words))
 
 
 def distinct(lines: Iterable[str]) -> list[str]:
