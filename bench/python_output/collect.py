@@ -161,6 +161,7 @@ def collect() -> tuple[list[Doctest], Counter[str]]:
     """Return all examples of the packages that count, and how many were left out, by reason."""
     sandbox, found, left = Sandbox(LIBRARIES), dict[str, Doctest](), Counter[str]()
     for package in PACKAGES:
+        print(f"{len(found)} doctests; next: {package}", file=sys.stderr)
         for module, place, before, line, value in _examples(package):
             code = _whole(module, package, before, line)
             fault = "a name is missing" if code is None else shape_fault(code)
@@ -175,6 +176,7 @@ def collect() -> tuple[list[Doctest], Counter[str]]:
 
 def main(file: str) -> None:
     """Collect into a file."""
+    Path(file).parent.mkdir(parents=True, exist_ok=True)  # before the minutes that collecting takes
     found, left = collect()
     versions = {one: importlib.metadata.version(one) for one in LIBRARIES}
     data = {

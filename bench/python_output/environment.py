@@ -34,6 +34,7 @@ from genenv.environments.common import QuestionEnvironment, asked_for, held_out_
 from genenv.settings import Settings
 from genenv.types import JsonObject
 from python_output.collect import Doctest
+from python_output.edits import edited
 from python_output.grammar import DEEPEST, KINDS, LARGEST, Kind, expression
 from python_output.sandbox import Sandbox
 from python_output.shape import (
@@ -55,6 +56,7 @@ SHOWN = (
     ("import math\nmath.gcd(12, 18)", "6"),
 )
 """Sessions and what they print, shown before each task; without them a small chat model explains the code."""
+_TRIES = 20
 _GUESSES = ("0", "1", "2", "[]", "[1, 2, 3]", "'a'", "x", "1.0", "(1, 2)", "{}")
 
 
@@ -91,6 +93,7 @@ class PythonOutput(QuestionEnvironment):
     spec: ClassVar[type[BaseModel]] = Session
     config: ClassVar[type[BaseModel]] = PythonOutputConfig
     parameters: ClassVar[type[BaseModel]] = SessionParameters
+    edits: ClassVar[bool] = True
     job: ClassVar[str] = (
         "Write a short Python session as JSON. Its last line is an expression with a short value, which a "
         "reader is asked for."
@@ -143,11 +146,17 @@ class PythonOutput(QuestionEnvironment):
         )
 
     def variation(self, seed: Seed, rng: random.Random) -> JsonObject:
-        """Return another doctest of the seed's package, which the simulator's warm-up imitates."""
-        own = str(seed.spec["code"])
-        package = next(one.package for one in self._base if one.code == own)
-        others = [one for one in self._base if one.package == package and one.code != own]
-        return Session(code=rng.choice(others).code).model_dump()
+        """Return the seed with small changes, which the simulator's warm-up imitates."""
+        return self.edited(seed.spec, rng)
+
+    def edited(self, spec: JsonObject, rng: random.Random) -> JsonObject:
+        """Return a session after small random changes that is a task; the same session if none of 20 is."""
+        code = str(spec["code"])
+        for _ in range(_TRIES):
+            other = edited(code, rng)
+            if other != code and not self._fault(other):
+                return Session(code=other).model_dump()
+        return {"code": code}
 
     def parameter_options(self, seed: Seed) -> Options:
         """Return all parameters; they do not depend on the seed."""
@@ -171,18 +180,11 @@ class PythonOutput(QuestionEnvironment):
     ) -> Task | Rejection:
         """Execute the session; the task asks for what it prints."""
         code = cast(Session, spec).code.strip("\n")
-        if fault := shape_fault(code):
-            return Rejection(RejectReason.SCHEMA, f"The session cannot be used: {fault}.")
-        if code in self._reserved and lineage.origin is not Origin.HELD_OUT:
+        if lineage.origin is not Origin.HELD_OUT and code in self._reserved:
             return Rejection(RejectReason.HELD_OUT, "The session is a held-out doctest.")
-        found = self._sandbox.printed(code)
-        value = found.get("value", "").strip()
-        if "error" in found:
-            return Rejection(RejectReason.EXECUTION, f"The session does not run: {found['error']}.")
-        if not is_short(value):
-            return Rejection(RejectReason.INCONSISTENT, "What the session prints cannot be asked for.")
-        if is_given_away(code, value):
-            return Rejection(RejectReason.LEAK, "The last line is what it prints.")
+        if fault := self._fault(code):
+            return fault
+        value = self._value(code)
         return Task(
             id=task_id,
             environment=self.name,
@@ -193,6 +195,22 @@ class PythonOutput(QuestionEnvironment):
             payload={"value": value},
             oracle=(value,),
         )
+
+    def _value(self, code: str) -> str:
+        return self._sandbox.printed(code).get("value", "").strip()
+
+    def _fault(self, code: str) -> Rejection | None:
+        """Return why a session is no task; None if it is one."""
+        if fault := shape_fault(code):
+            return Rejection(RejectReason.SCHEMA, f"The session cannot be used: {fault}.")
+        if error := self._sandbox.printed(code).get("error"):
+            return Rejection(RejectReason.EXECUTION, f"The session does not run: {error}.")
+        value = self._value(code)
+        if not is_short(value):
+            return Rejection(RejectReason.INCONSISTENT, "What the session prints cannot be asked for.")
+        if is_given_away(code, value):
+            return Rejection(RejectReason.LEAK, "The last line is what it prints.")
+        return None
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
         """Grade a reply: it must be the output, except for surrounding spaces."""

@@ -36,7 +36,10 @@ class Sandbox:
         """Return {"value": what the last line prints} or {"error": why there is nothing}."""
         with self._lock:
             if code not in self._known:
-                found = [self._asked(one, code) for one in self._started()]
+                workers = self._started()
+                for one in workers:  # all run it at the same time
+                    _ask(one, code)
+                found = [_answer(one) for one in workers]
                 steady = all(one == found[0] for one in found)
                 self._known[code] = found[0] if steady else {"error": "it prints another value each time"}
             return self._known[code]
@@ -62,11 +65,16 @@ class Sandbox:
         weakref.finalize(self, scratch.close)
         return process
 
-    def _asked(self, worker: subprocess.Popen[bytes], code: str) -> dict[str, str]:
-        assert worker.stdin is not None and worker.stdout is not None  # noqa: PT018
-        worker.stdin.write(json.dumps({"code": code}).encode() + b"\n")
-        worker.stdin.flush()
-        line = worker.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the process that runs sessions ended with {worker.wait()}")
-        return json.loads(line)
+
+def _ask(worker: subprocess.Popen[bytes], code: str) -> None:
+    assert worker.stdin is not None
+    worker.stdin.write(json.dumps({"code": code}).encode() + b"\n")
+    worker.stdin.flush()
+
+
+def _answer(worker: subprocess.Popen[bytes]) -> dict[str, str]:
+    assert worker.stdout is not None
+    line = worker.stdout.readline()
+    if not line:
+        raise RuntimeError(f"the process that runs sessions ended with {worker.wait()}")
+    return json.loads(line)

@@ -217,7 +217,7 @@ def test_all_verbs_of_a_sentence_are_orders(documentation: str, writes: bool, or
 )
 def test_a_field_with_a_unit_is_said_to_be_in_it(field: str, said: str) -> None:
     text = f"the {said} that this gives"
-    assert found_text(["rows", 0, field], "result") == text
+    assert found_text(["rows", 0, field], "result", "list_rows") == text
     tool = Tool(name="set", parameters={"type": "object", "properties": {field: {}}})
     assert clause(Said(tool=tool, args={}, found={field: text}), (), random.Random(0)).text.endswith(
         f": {text}"

@@ -12,8 +12,8 @@ from typing import cast
 from genenv.environments.common import Refused
 from genenv.tools.calls import format_calls
 from genenv.tools.discover.recipes import is_refused, parsed_result
+from genenv.tools.discover.rows import found_at
 from genenv.tools.discover.slots import arguments
-from genenv.tools.discover.state_values import at
 from genenv.tools.generate.fresh_values import fresh
 from genenv.tools.language.wording import absent, alike, known_answer, label
 from genenv.tools.settings import Style, ToolsConfig
@@ -200,7 +200,7 @@ def _consistent(toolbox: Toolbox, program: Program, settings: ToolsConfig) -> No
 
 def _value(result: Json, path: Sequence[str | int]) -> Json:
     try:
-        value = at(parsed_result(result), path)
+        value = found_at(parsed_result(result), path)
     except LookupError:
         raise Refused(RejectReason.EXECUTION, f"a result has nothing at {'.'.join(map(str, path))}") from None
     if not isinstance(value, str | int | float) or isinstance(value, bool):

@@ -17,6 +17,7 @@ from genenv.environments.common import caseless
 from genenv.tools.calls import Reply, format_calls, read_reply
 from genenv.tools.discover.answers import has_items
 from genenv.tools.discover.recipes import FRESH, is_refused, parsed_result
+from genenv.tools.discover.rows import field_of, is_of_rows
 from genenv.tools.discover.state_values import refers
 from genenv.tools.language.said import answers_in, answers_named, distinct, gives
 from genenv.tools.language.wording import (
@@ -236,7 +237,7 @@ def _unread(
 def _asks_for_item(task: Task, number: int) -> bool:
     """Whether a question of a task is about an item of a list in the result of a call."""
     questions = Program.model_validate(task.spec).questions
-    return any(one.call == number and any(isinstance(part, int) for part in one.path) for one in questions)
+    return any(one.call == number and is_of_rows(one.path) for one in questions)
 
 
 def _is_among(toolbox: Toolbox, call: Call, wanted: Outcome, made: Iterable[tuple[Call, Outcome]]) -> bool:
@@ -350,8 +351,7 @@ def _unanswered(task: Task, reply: Reply) -> str | None:
     request = " ".join(one.content for one in task.messages if one.role == "user")
     questions = Program.model_validate(task.spec).questions
     for answer, line, asked in zip(answers, given, questions, strict=False):
-        field = next((str(part) for part in reversed(asked.path) if isinstance(part, str)), "")
-        if not gives(line, answer, field, request):
+        if not gives(line, answer, field_of(asked.path), request):
             return f"The answer is {_cut(json.dumps(answer, ensure_ascii=False))}, not {_cut(line)!r}."
     return None
 

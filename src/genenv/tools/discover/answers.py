@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from genenv.tools.discover.recipes import RESULT_OF, parsed_result
+from genenv.tools.discover.rows import row_answers
 from genenv.tools.discover.state_values import ANY, KEY, NAMES, indices, leaves, single_paths
 from genenv.tools.worlds.base import Outcome
 from genenv.tools.worlds.differences import is_equal
@@ -32,13 +33,15 @@ def shown_by(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the kinds of single values in results, and those that one can ask for: they differ.
 
-    What only some results show differs, too: of a list with one item, the fields of that item. A result that
-    is no record is asked for if it is a number or a word. What only repeats the arguments is known before. Of
-    0 and 1 nobody asks for the number: such a column is mostly a yes or a no.
+    Questions about the rows of a list are kinds that one can ask for, too (`rows`). What only some results
+    show differs as well: of a list with one item, the fields of that item. A result that is no record is
+    asked for if it is a number or a word. What only repeats the arguments is known before. Of 0 and 1 nobody
+    asks for the number: such a column is mostly a yes or a no.
 
     Args:
         calls: the arguments and outcomes of calls of one tool.
     """
+    calls = list(calls)
     made = [(args, single_paths(parsed_result(outcome.result))) for args, outcome in calls]
     shown = dict.fromkeys(kind for _, one in made for kind in one)
     values = {kind: {repr(one[kind][1]) if kind in one else None for _, one in made} for kind in shown}
@@ -50,7 +53,15 @@ def shown_by(
     }
     told = (kind for kind in shown if kind in new and len(values[kind]) > 1 and values[kind] - _FLAGS)
     is_prose = any(len(str(one[""][1]).split()) > 1 for _, one in made if "" in one)
-    return tuple(shown), tuple(kind for kind in told if kind or not is_prose)
+    return tuple(shown), (*(kind for kind in told if kind or not is_prose), *_of_rows(calls))
+
+
+def _of_rows(calls: Iterable[tuple[Mapping[str, Json], Outcome]]) -> Iterator[str]:
+    """Yield the kinds of questions about rows whose answers differ."""
+    made = [row_answers(parsed_result(outcome.result)) for _, outcome in calls]
+    for kind in dict.fromkeys(kind for one in made for kind in one):
+        if len({repr(one[kind][1]) if kind in one else None for one in made}) > 1:
+            yield kind
 
 
 def given_in(args: Mapping[str, Json]) -> set[str]:

@@ -29,6 +29,7 @@ from genenv.tools.discover.recipes import (
     sources_of,
     succeeded,
 )
+from genenv.tools.discover.rows import chosen_paths
 from genenv.tools.discover.state_values import (
     ANY,
     NAMES,
@@ -490,7 +491,9 @@ class Explorer:
                 return None
             result = parsed_result(self._last([*before, first]).result)
             path, value = single_paths(result).get(link.kind, ((), None))
-            if value is None:  # a list of several items
+            if value is None and (chosen := chosen_paths(result, link.kind)):  # a list of several items
+                path, value = rng.choice(chosen)
+            if value is None:
                 continue
             if (tried := tried + 1) > _TRIES:
                 return None

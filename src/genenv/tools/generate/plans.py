@@ -16,6 +16,7 @@ from genenv.tools.bundle import Bundle, ToolCircles, companions
 from genenv.tools.discover.answers import given_in
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import Graph, Link, parsed_result
+from genenv.tools.discover.rows import row_answers
 from genenv.tools.discover.state_values import is_inside_record, single_paths
 from genenv.tools.language.wording import left_out, omittable
 from genenv.tools.language.words import day_of
@@ -310,7 +311,7 @@ class ProgramSampler:
         result = parsed_result(last)
         found = single_paths(result).items()
         echoed = [value for value in calls[-1].args.values() if isinstance(value, str) and recipe.writes]
-        worth = [
+        of_values = [
             path
             for kind, (path, value) in found
             if kind in recipe.told
@@ -318,7 +319,13 @@ class ProgramSampler:
             and not is_inside_record(result, path)
             and not any(one in str(value) for one in echoed)  # "wrote a.txt" repeats an argument
         ]
-        return (Question(call=len(calls) - 1, path=rng.choice(worth)),) if worth else ()
+        of_rows = [
+            path
+            for kind, (path, value) in row_answers(result).items()
+            if kind in recipe.told and can_be_told(value, known)
+        ]
+        worth = [some for some in (of_values, of_rows) if some]
+        return (Question(call=len(calls) - 1, path=rng.choice(rng.choice(worth))),) if worth else ()
 
 
 def step_of(call: Call, *uses: Use) -> Step:

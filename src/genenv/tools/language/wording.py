@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 
 from genenv.environments.common import Refused
 from genenv.tools.calls import Reply
-from genenv.tools.discover.state_values import parts_of, words_of
+from genenv.tools.discover.rows import HOW_MANY, choice
+from genenv.tools.discover.state_values import parts_of, singular, words_of
 from genenv.tools.language.sentences import all_imperative, imperative, is_verbal
 from genenv.tools.language.words import (
     CONDITIONS,
@@ -310,10 +311,38 @@ def instruction(
     return text if text.endswith(_ENDS) or text.endswith(tuple(f'{end}"' for end in _ENDS)) else text + "."
 
 
-def found_text(path: Sequence[str | int], otherwise: str) -> str:
-    """Return a phrase for a value in the result of the call before, by its field."""
+def found_text(path: Sequence[str | int], otherwise: str, tool: str) -> str:
+    """Return a phrase for a value in the result of the call before, by its field.
+
+    Args:
+        path: the path of the value.
+        otherwise: the name of a value without a field.
+        tool: the name of the called tool, whose last word may say what it lists.
+    """
+    if asked := _rows_text(path, tool):
+        return f"{asked} that this gives"
     named = next((str(part) for part in reversed(path) if isinstance(part, str)), otherwise)
     return f"the {measured(named)} that this gives"
+
+
+def _rows_text(path: Sequence[str | int], tool: str) -> str:
+    """Return a phrase for what words of a path count or choose among the rows of a list; empty if none do."""
+    if path and path[-1] == HOW_MANY:
+        return f"the number of {_listed(path[:-1], tool)}"
+    *before, part, field = path if len(path) > 1 else ("", "")
+    word, compared = choice(part)
+    if not word:
+        return ""
+    *words, last = _listed(before, tool).split()
+    row = " ".join([*words, singular(last)])
+    return f"the {measured(str(field))} of the {row} with the {word} {measured(compared)}"
+
+
+def _listed(place: Sequence[str | int], tool: str) -> str:
+    """Return what a list holds, in the plural: by its field, or by the last word of the tool's name."""
+    named = label(str(place[-1])) if place else (parts_of(tool) or [""])[-1]
+    last = named.rpartition(" ")[-1]
+    return named if singular(last) != last else f"{named if place else ''} entries".strip()
 
 
 def same_words(one: str, other: str) -> bool:
@@ -494,18 +523,25 @@ def said(tools: Mapping[str, Tool], program: Program, speech: RequestStyle, rng:
         both = _both(tools, some, speech, rng) if len(some) > 1 and some[1].uses else None
         if both is None:
             some = some[:1]
-            both = _one(tools, steps[number], program.gap, speech, rng)
+            both = _one(tools, steps, number, program.gap, speech, rng)
         clauses.append(both.text)
         implied += [tuple(sorted(both.implied & step.args.keys())) for step in some]
         number += len(some)
-    questions = [found_text(one.path, "result") for one in program.questions]
+    questions = [found_text(one.path, "result", steps[one.call].tool) for one in program.questions]
     return Request(instruction(clauses, questions, rng, speech.manner), tuple(implied))
 
 
-def _one(tools: Mapping[str, Tool], step: Step, gap: str, speech: RequestStyle, rng: random.Random) -> Clause:
-    call = _said(
-        tools, [step], speech, {use.parameter: found_text(use.path, use.parameter) for use in step.uses}
-    )
+def _one(
+    tools: Mapping[str, Tool],
+    steps: Sequence[Step],
+    number: int,
+    gap: str,
+    speech: RequestStyle,
+    rng: random.Random,
+) -> Clause:
+    step = steps[number]
+    found = {use.parameter: found_text(use.path, use.parameter, steps[use.call].tool) for use in step.uses}
+    call = _said(tools, [step], speech, found)
     missing = next(iter(absent(tools[step.tool], step)), "")
     incomplete = speech.wordings.get(without(step.tool, missing), ())
     if gap != "missing_info":

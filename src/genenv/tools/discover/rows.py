@@ -1,0 +1,149 @@
+"""Questions about the rows of a list in a result: how many there are, and which one has the highest number.
+
+Such a question is a path that has words where the list is: `orders.how many`, `orders.highest total.id`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from genenv.tools.discover.state_values import ANY, NAMING, at, parts_of, refers, words_of
+from genenv.types import Json
+
+Path = tuple[str | int, ...]
+
+HOW_MANY = "how many"
+"""The part of a path that counts the rows of a list."""
+_EXTREMES = {"highest": max, "lowest": min, "latest": max, "earliest": min}
+"""Words for the row with the largest or smallest value of a field."""
+_OF_NUMBERS, _OF_DAYS = ("highest", "lowest"), ("latest", "earliest")
+_FEWEST = 2
+"""Minimum number of rows that can be compared."""
+_RANKS = frozenset({"grade", "index", "level", "position", "priority", "rank", "severity", "tier", "version"})
+"""Words for numbers of which the smallest may be called the highest, or none."""
+_DAY = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?Z?)?")
+
+
+def found_at(result: Json, path: Sequence[str | int]) -> Json:
+    """Return what is at a path of keys, indices, and words that count rows or choose one.
+
+    Raises:
+        LookupError: there is no such path, or no single row fits the words.
+    """
+    for part in path:
+        if isinstance(result, list) and isinstance(part, str):
+            result = _of_rows(result, part)
+        else:
+            result = at(result, [part])
+    return result
+
+
+def row_answers(result: Json) -> dict[str, tuple[Path, Json]]:
+    """Return the questions about rows that a result answers, by kind: the path and the answer of each.
+
+    A row is asked for by a field that names it. Lists inside of lists do not count.
+    """
+    found: dict[str, tuple[Path, Json]] = {}
+    for place, rows in _lists(result, ()):
+        named = _naming(rows)
+        for path in ((*place, HOW_MANY), *((*place, one, named) for one in _choices(rows) if named)):
+            found[".".join(map(str, path))] = (path, found_at(result, path))
+    return found
+
+
+def chosen_paths(result: Json, kind: str) -> list[tuple[Path, Json]]:
+    """Return paths and values of a kind such as `orders.*.id` in those rows of a list that words choose."""
+    before, _, after = f".{kind}.".partition(f".{ANY}.")
+    place, field = [one for one in before.split(".") if one], after.strip(".")
+    try:
+        rows = at(result, place)
+    except LookupError:
+        return []
+    if not isinstance(rows, list) or not field or ANY in field or "." in field:
+        return []
+    paths: list[Path] = [(*place, one, field) for one in _choices(rows) if not one.endswith(f" {field}")]
+    return [(path, found_at(result, path)) for path in paths if _is_field(rows, field)]
+
+
+def is_of_rows(path: Path) -> bool:
+    """Whether a path leads into a list: by an index, or by words."""
+    return any(isinstance(part, int) or part == HOW_MANY or choice(part)[0] for part in path)
+
+
+def field_of(path: Path) -> str:
+    """Return the field at the end of a path, or the list whose rows it counts; empty if there is none."""
+    return next((part for part in reversed(path) if isinstance(part, str) and part != HOW_MANY), "")
+
+
+def choice(part: str | int) -> tuple[str, str]:
+    """Return the word and the field of a part of a path that chooses a row; empty texts if none does."""
+    word, _, field = str(part).partition(" ")
+    return (word, field) if word in _EXTREMES and field else ("", "")
+
+
+def _lists(value: Json, place: Path) -> Iterator[tuple[Path, list[Json]]]:
+    """Yield the lists in a result that are in no other list, with their paths."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            if "." not in key:
+                yield from _lists(one, (*place, key))
+    elif isinstance(value, list) and len(value) >= _FEWEST:
+        yield place, value
+
+
+def _of_rows(rows: Sequence[Json], part: str) -> Json:
+    if part == HOW_MANY:
+        return len(rows)
+    word, field = choice(part)
+    values = _compared(rows, field) if word in _words_for(rows, field) else None
+    if not values:
+        raise LookupError(part)
+    extreme = _EXTREMES[word](values)
+    if values.count(extreme) > 1:
+        raise LookupError(part)
+    return rows[values.index(extreme)]
+
+
+def _choices(rows: Sequence[Json]) -> Iterator[str]:
+    """Yield the parts of paths that choose one of the rows."""
+    first = rows[0] if rows else None
+    for field in first if isinstance(first, Mapping) else ():
+        values = _compared(rows, field)
+        for word in _words_for(rows, field) if values and "." not in field else ():
+            if values and values.count(_EXTREMES[word](values)) == 1:
+                yield f"{word} {field}"
+
+
+def _words_for(rows: Sequence[Json], field: str) -> tuple[str, ...]:
+    """Return the words that compare a field: of numbers, or of days and years."""
+    first = rows[0] if rows else None
+    is_number = isinstance(first, Mapping) and isinstance(first.get(field), int | float)
+    return _OF_NUMBERS if is_number and "year" not in parts_of(field)[-1:] else _OF_DAYS
+
+
+def _compared(rows: Sequence[Json], field: str) -> list[Any] | None:
+    """Return the values of a field, all numbers or all days or moments; None if they cannot be compared."""
+    if len(rows) < _FEWEST or refers(field) or _RANKS & {*words_of(field)}:
+        return None
+    values = [row.get(field) if isinstance(row, Mapping) else None for row in rows]
+    if all(isinstance(one, int | float) and not isinstance(one, bool) for one in values):
+        return values
+    is_moment = all(isinstance(one, str) and _DAY.fullmatch(one) for one in values)
+    return values if is_moment and len({len(cast(str, one)) for one in values}) == 1 else None
+
+
+def _naming(rows: Sequence[Json]) -> str:
+    """Return the field by which a row is named: its values differ. Empty if there is none."""
+    first = rows[0]
+    fields = [one for one in first if "." not in one] if isinstance(first, Mapping) else []
+    named = [one for one in fields if NAMING & {*words_of(one)[-1:]} and _is_field(rows, one)]
+    return named[0] if named else ""
+
+
+def _is_field(rows: Sequence[Json], field: str) -> bool:
+    """Whether all rows have a text or a whole number in a field, and none the same."""
+    values = [row.get(field) if isinstance(row, Mapping) else None for row in rows]
+    single = all(isinstance(one, str | int) and not isinstance(one, bool) for one in values)
+    return single and len(set(map(str, values))) == len(values)

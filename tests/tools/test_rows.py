@@ -1,0 +1,138 @@
+"""Questions about the rows of a list: how many there are, and which has the highest number."""
+
+from __future__ import annotations
+
+import pytest
+
+from genenv.tools.discover.answers import shown_by
+from genenv.tools.discover.rows import chosen_paths, field_of, found_at, is_of_rows, row_answers
+from genenv.tools.language.wording import found_text
+from genenv.tools.worlds.base import Outcome
+
+ORDERS = [
+    {"id": "O-1", "total": 20, "day": "2025-03-01", "priority": 2, "paid": True},
+    {"id": "O-2", "total": 35.5, "day": "2025-02-11", "priority": 1, "paid": False},
+    {"id": "O-3", "total": 20, "day": "2025-04-30", "priority": 3, "paid": True},
+]
+
+
+def test_rows_are_counted_and_compared_by_numbers_and_days():
+    found = {kind: value for kind, (_, value) in row_answers(ORDERS).items()}
+    assert found == {
+        "how many": 3,
+        "highest total.id": "O-2",  # two have the lowest
+        "latest day.id": "O-3",
+        "earliest day.id": "O-2",
+    }
+    inside = row_answers({"customer": {"orders": ORDERS}, "page": 1})
+    assert inside["customer.orders.how many"] == (("customer", "orders", "how many"), 3)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        ORDERS[:1],
+        {"a": 1},
+        "text",
+        None,
+        {"orders": [ORDERS]},  # a list inside of a list
+    ],
+)
+def test_fewer_than_two_rows_are_not_asked_about(rows):
+    assert row_answers(rows) == {}
+
+
+@pytest.mark.parametrize(
+    ("rows", "kinds"),
+    [
+        ([{"id": 1, "n": 1}, {"id": 1, "n": 2}], ["how many"]),  # nothing names a row
+        ([{"id": 1, "n": None}, {"id": 2, "n": 2}], ["how many"]),
+        ([{"id": 1, "n": 1}, {"id": 2}], ["how many"]),
+        ([{"id": 1, "on": "2025-01-01"}, {"id": 2, "on": "2025-01-02T10:00"}], ["how many"]),
+        ([1, 5, 3], ["how many"]),
+        (
+            [{"name": "a", "year": 1999}, {"name": "b", "year": 2004}],
+            ["how many", "latest year.name", "earliest year.name"],
+        ),
+        (
+            [{"name": "a", "nights": 3}, {"name": "b", "nights": 4}],
+            ["how many", "highest nights.name", "lowest nights.name"],
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_only_counted(rows, kinds):
+    assert list(row_answers(rows)) == kinds
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ["highest total", "name"],
+        ["lowest total", "id"],
+        ["highest priority", "id"],
+        ["highest day", "id"],
+        ["largest total", "id"],
+        ["total"],
+    ],
+)
+def test_a_path_of_no_single_row_is_refused(path):
+    with pytest.raises(LookupError):
+        found_at(ORDERS, path)
+
+
+def test_a_field_may_have_the_name_of_a_question():
+    assert found_at({"highest total": {"id": 4}, "how many": 2}, ["highest total", "id"]) == 4
+    assert found_at({"how many": 2}, ["how many"]) == 2
+
+
+def test_a_later_call_may_take_a_value_of_the_chosen_row():
+    assert (("highest total", "id"), "O-2") in chosen_paths(ORDERS, "*.id")
+    assert chosen_paths({"orders": ORDERS}, "orders.*.id")[0] == (("orders", "highest total", "id"), "O-2")
+    for kind in ("id", "*", "orders.*.id", "*.lines.*.id", "*.paid"):
+        assert chosen_paths(ORDERS, kind) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "tool", "text"),
+    [
+        (("how many",), "list_orders", "the number of orders that this gives"),
+        (("how many",), "search", "the number of entries that this gives"),
+        (("line_items", "how many"), "get_order", "the number of line items that this gives"),
+        (("history", "how many"), "get_order", "the number of history entries that this gives"),
+        (
+            ("highest total", "id"),
+            "list_orders",
+            "the id of the order with the highest total that this gives",
+        ),
+        (
+            ("data", "latest day", "name"),
+            "x",
+            "the name of the data entry with the latest day that this gives",
+        ),
+        (
+            ("lowest length_m", "name"),
+            "find",
+            "the name of the entry with the lowest length in m that this gives",
+        ),
+    ],
+)
+def test_they_are_asked_for_in_plain_words(path, tool, text):
+    assert found_text(path, "result", tool) == text
+
+
+def test_the_field_of_an_answer():
+    assert field_of(("orders", "how many")) == "orders"
+    assert field_of(("orders", "highest total", "id")) == "id"
+    assert field_of(("how many",)) == field_of((0,)) == ""
+    assert all(map(is_of_rows, [("how many",), (0, "id"), ("highest total", "id")]))
+    assert not is_of_rows(("orders", "total"))
+
+
+def test_only_answers_that_differ_are_worth_asking_for():
+    calls = [({"customer": n}, Outcome(result=ORDERS[n:] + ORDERS[:n])) for n in range(3)]
+    assert not [kind for kind in shown_by(calls)[1] if is_of_rows(tuple(kind.split(".")))]
+    calls.append(
+        ({"customer": 4}, Outcome(result=[*ORDERS, {"id": "O-9", "total": 90, "day": "2025-03-02"}]))
+    )
+    assert {"how many", "highest total.id"} <= {*shown_by(calls)[1]}
