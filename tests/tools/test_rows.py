@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from bundles import made
+from genenv.gate.gate import base_tasks
+from genenv.tools.check import calls_of
 from genenv.tools.discover.answers import shown_by
 from genenv.tools.discover.rows import chosen_paths, field_of, found_at, is_of_rows, row_answers
+from genenv.tools.environment import Tools
 from genenv.tools.language.wording import found_text
+from genenv.tools.spec import Program
 from genenv.tools.worlds.base import Outcome
 
 ORDERS = [
@@ -136,3 +143,64 @@ def test_only_answers_that_differ_are_worth_asking_for():
         ({"customer": 4}, Outcome(result=[*ORDERS, {"id": "O-9", "total": 90, "day": "2025-03-02"}]))
     )
     assert {"how many", "highest total.id"} <= {*shown_by(calls)[1]}
+
+
+CLINIC = '''
+class Clinic:
+    """Appointments of a small clinic."""
+
+    def __init__(self) -> None:
+        days, minutes, fees = (3, 3, 7, 10, 12, 14), (30, 45, 60, 30, 90, 45), (45, 60, 80, 45, 110, 62)
+        self.appointments = {
+            f"A{n + 1}": {
+                "patient": ("Ida Holm", "Per Lund", "Siv Dahl")[n % 3],
+                "therapist": ("Bo", "Mia")[n % 2],
+                "date": f"2025-03-{days[n]:02}",
+                "minutes": minutes[n],
+                "fee": fees[n],
+            }
+            for n in range(6)
+        }
+
+    def list_appointments(self, therapist: str | None = None) -> list[dict]:
+        """List appointments, optionally of one therapist."""
+        rows = [{"appointment_id": key, **one} for key, one in self.appointments.items()]
+        return [one for one in rows if therapist in (None, one["therapist"])]
+
+    def cancel_appointment(self, appointment_id: str) -> dict:
+        """Cancel an appointment."""
+        if appointment_id not in self.appointments:
+            return {"error": "no such appointment"}
+        return {"cancelled": appointment_id, **self.appointments.pop(appointment_id)}
+'''
+
+
+@pytest.mark.long
+def test_tasks_ask_for_rows_and_later_calls_take_them(tmp_path: Path) -> None:
+    (tmp_path / "clinic.py").write_text(CLINIC)
+    made(tmp_path / "clinic", tmp_path / "clinic.py", base=60, held_out=20)
+    env = Tools(folder=tmp_path / "clinic")
+    tasks = [*base_tasks(env, env.seeds(), seed=0).values(), *env.held_out()]
+    programs = {task.id: Program.model_validate(task.spec) for task in tasks}
+    asked = [task for task in tasks if any(is_of_rows(one.path) for one in programs[task.id].questions)]
+    taken = [
+        task
+        for task in tasks
+        if any(is_of_rows(one.path) for step in programs[task.id].calls for one in step.uses)
+    ]
+    assert len(asked) > 8
+    assert len(taken) > 8
+    assert all(env.check(task, task.oracle).success for task in tasks)
+    for task in asked:
+        (answer,) = task.payload["answers"]
+        other = answer + 1 if isinstance(answer, int) else "A1" if answer != "A1" else "A2"
+        assert not env.check(task, (*task.oracle[:-1], f"Answer: {other}")).success
+        *before, listing, last = task.oracle
+        if listing.startswith("list_appointments"):  # all of them: the answer is among more
+            assert env.check(task, (*before, "list_appointments()", last)).success
+    for task in taken:
+        chosen = next(step.uses[0].path for step in programs[task.id].calls if step.uses)
+        if chosen[-1] == "appointment_id":
+            name = calls_of(task.payload, "calls")[1].args["appointment_id"]
+            wrong = [one.replace(str(name), "A1" if name != "A1" else "A2") for one in task.oracle]
+            assert not env.check(task, wrong).success
