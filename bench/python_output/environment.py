@@ -67,6 +67,8 @@ class PythonOutputConfig(Settings, frozen=True):
     """The file that `python -m python_output.collect FILE` wrote."""
     seeds: int = Field(default=544, ge=1, le=10_000)
     """Number of doctests in the base data, balanced over packages; the paper has 544 seeds."""
+    shown: int = Field(default=len(SHOWN), ge=0, le=len(SHOWN))
+    """Number of sessions with what they print before each task; an agent with a warm-up needs none."""
     held_out: int = Field(default=500, ge=1, le=10_000)
     """Number of held-out doctests, of other functions than the base data."""
 
@@ -190,7 +192,7 @@ class PythonOutput(QuestionEnvironment):
             environment=self.name,
             skills=skills_of(code, value),
             lineage=lineage,
-            messages=(*_shown(), Message(role="user", content=session(code))),
+            messages=(*_shown(self.settings.shown), Message(role="user", content=session(code))),
             spec={"code": code},
             payload={"value": value},
             oracle=(value,),
@@ -235,8 +237,8 @@ class PythonOutput(QuestionEnvironment):
         return " ".join(_words(str(task.spec["code"])))
 
 
-def _shown() -> Iterator[Message]:
-    for code, value in SHOWN:
+def _shown(most: int) -> Iterator[Message]:
+    for code, value in SHOWN[:most]:
         yield Message(role="user", content=session(code))
         yield Message(role="assistant", content=value)
 

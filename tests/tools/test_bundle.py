@@ -9,6 +9,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -333,6 +334,11 @@ def test_an_answer_is_said_as_a_number_or_in_whole_words(
         ("Tuesday, 17 March 2025", "2025-03-17", False),
         ("17.03.2025", "2025-03-17", True),
         ("2025/03/17", "2025-03-17", True),
+        ("17/03/2025", "2025-03-17", True),
+        ("3/17/2025", "2025-03-17", True),
+        ("05/03/2025", "2025-03-05", False),  # or the third of May
+        ("<ada@example.org>", "ada@example.org", True),
+        ("<5", 5, False),
         ("17-Mar-2025", "2025-03-17", True),
         ("7 pm", "19:00", True),
         ("4:45 pm", "16:45", True),
@@ -868,6 +874,27 @@ def test_a_lookup_of_more_than_was_asked_for_counts_where_the_answer_is_said(dia
     assert not diary.check(task, ("list_events()", "Answer: event 2")).success
     verdict = diary.check(task, ("list_events(page=2)", "Answer: event 3"))
     assert verdict.explanation == 'The result of list_events(room="A") was never obtained.'
+    task = asked(diary, call("list_events", limit=2), answer=True, questions=[question])
+    assert isinstance(task, Task)
+    for args, right in {"limit=4": True, "limit=1": False, "page=2": False}.items():  # another filter
+        assert diary.check(task, (f"list_events({args})", "Answer: event 2")).success is right, args
+
+
+@pytest.mark.parametrize(("mode", "asks"), [("multi", [True]), ("single", [False])])
+def test_what_is_looked_up_last_is_asked_for(tmp_path: Path, mode: str, asks: list[bool]) -> None:
+    """Else any words on it would pass. A tool that writes may end a task without a question."""
+    reads = replace(recipe("first_free", room="new", day="new"), told=("hour",))
+    writes = replace(recipe("move", writes=True, event="events.#", days="new"), told=("",))
+    folder = by_hand(tmp_path / "diary", DIARY, reads, writes)
+    env = Tools(ToolsConfig.model_validate({"mode": mode}), folder=folder)
+    assert [
+        *{a: 0 for one in env.options("first_free") for a in one["answer"] if one["n_calls"] == (1,)}
+    ] == asks
+    assert (False,) in [one["answer"] for one in env.options("move")]
+    for one in env.options("move"):
+        if one["answer"] == (False,) and mode == "multi":
+            assert not [plan for plan in one["tools"] if str(plan).endswith("first_free")]
+    env.world.close()
 
 
 def test_made_up_dates_of_a_bundle_begin_with_its_first_day(diary: Tools) -> None:

@@ -30,6 +30,8 @@ from genenv.tools.worlds.base import Tool
         ("next_task", "Given an 'id', return the next task.", False, "return the next task"),
         ("done", "Mark a task as done after you've completed it.", True, "mark a task as done"),
         ("orders", "List orders, optionally filtered by status.", False, "list orders"),
+        ("hives", "Look up all hives, or the ones of one apiary.", False, "look up all hives"),
+        ("rooms", "List all rooms, or only those with a view.", False, "list all rooms"),
         ("book", "Book a room (optionally with breakfast) for a guest.", True, "book a room for a guest"),
         ("tag", "Add a note with optional tags.", True, "add a note"),
         ("label", "Set an optional label of a box.", True, "set an optional label of a box"),

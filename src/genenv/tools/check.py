@@ -228,7 +228,7 @@ def _unread(
         call, outcome = asked[number], wanted[number]
         if not (
             is_obtained(toolbox, task, call, outcome, made)
-            or (_asks_for_item(task, number) and _is_among(toolbox, call, outcome, made))
+            or (_asks_for_item(task, number) and _is_among(toolbox, task, call, outcome, made))
         ):
             return f"The result of {_cut(format_calls([call], 'python'))} was never obtained."
     return None
@@ -240,11 +240,17 @@ def _asks_for_item(task: Task, number: int) -> bool:
     return any(one.call == number and is_of_rows(one.path) for one in questions)
 
 
-def _is_among(toolbox: Toolbox, call: Call, wanted: Outcome, made: Iterable[tuple[Call, Outcome]]) -> bool:
-    """Whether a call without some of the arguments of another one gave all items of its result."""
+def _is_among(
+    toolbox: Toolbox, task: Task, call: Call, wanted: Outcome, made: Iterable[tuple[Call, Outcome]]
+) -> bool:
+    """Whether a call of the same tool, about no other record, gave all items of the result of a call."""
     if toolbox.bundle.is_unsteady(call.tool):
         return False
-    wider = (one.result for other, one in made if one.error is None and _adds_to(other, call))
+    wider = (
+        one.result
+        for other, one in made
+        if one.error is None and other.tool == call.tool and not _of_another(toolbox, task, call, other)
+    )
     items, found = parsed_result(wanted.result), toolbox.bundle.found
     return any(has_items(found(call.tool, parsed_result(one)), found(call.tool, items)) for one in wider)
 

@@ -278,24 +278,31 @@ def _options(toolbox: Toolbox, subject: str) -> Options:
     single, n_tools = settings.mode == "single", len(toolbox.world.tools)
     rules = Rules(most_calls=settings.most_calls, together=about.together)
     for (n, chained), written in plans(graph, subject, random.Random(subject), rules).items():
-        tellers = [plan for plan in written if graph.recipes[Plan.read(plan).tools[-1]].told]
-        for answer in (False, True):
-            fitting = tellers if answer else written
-            if fitting and not (single and (chained or answer)):
-                shape: dict[str, Sequence[Json]] = {
-                    "n_calls": (n,),
-                    "chained": (chained,),
-                    "answer": (answer,),
-                    "n_tools": sizes_shown(n_tools, n, about.shown),
-                }
-                gaps = _gaps(toolbox, subject) if n == 1 and not answer else ()
-                if toolbox.has_gaps:
-                    shape["gap"] = ("none", *gaps)
+        last = {plan: graph.recipes[Plan.read(plan).tools[-1]] for plan in written}
+        tellers = [plan for plan in written if last[plan].told]
+        # What a task looks up last it asks for; else a reply might say anything of it.
+        silent = [plan for plan in written if last[plan].writes or plan not in tellers or single]
+        for answer, fitting in ((False, silent), (True, tellers)):
+            if single and (chained or answer):
+                continue
+            shape: dict[str, Sequence[Json]] = {
+                "n_calls": (n,),
+                "chained": (chained,),
+                "answer": (answer,),
+                "n_tools": sizes_shown(n_tools, n, about.shown),
+            }
+            gaps = _gaps(toolbox, subject) if n == 1 and not answer else ()
+            if gaps and fitting != written:
+                found.append({**shape, "gap": gaps, "tools": written})
+                gaps = ()
+            if toolbox.has_gaps:
+                shape["gap"] = ("none", *gaps)
+            if fitting:
                 found.append({**shape, "tools": fitting})
-                if toolbox.user_answers and n == 1 + chained:  # nothing can be done before the answer
-                    first = {plan: toolbox.world.tools[Plan.read(plan).tools[0]] for plan in fitting}
-                    asking = [plan for plan, tool in first.items() if omittable(tool, toolbox.wordings)]
-                    found += [{**shape, "gap": ("user_answers",), "tools": asking}] if asking else []
+            if toolbox.user_answers and n == 1 + chained:  # nothing can be done before the answer
+                first = {plan: toolbox.world.tools[Plan.read(plan).tools[0]] for plan in fitting}
+                asking = [plan for plan, tool in first.items() if omittable(tool, toolbox.wordings)]
+                found += [{**shape, "gap": ("user_answers",), "tools": asking}] if asking else []
     return tuple(found)
 
 

@@ -225,6 +225,7 @@ def _units_of(field: str) -> set[str]:
 def _bare(line: str) -> str:
     """A line without Markdown, quotation marks, and the punctuation at its end, in plain characters."""
     plain = _MARKS.sub("", _EMPHASIS.sub("", unicodedata.normalize("NFC", line)))
+    plain = re.sub(r"^<(.+)>$", r"\1", plain)
     return " ".join(plain.translate(_PLAIN).split()).rstrip(" .!,;|")
 
 
@@ -292,10 +293,10 @@ def _in_words(day: re.Match[str]) -> str:
         return r"(?!)"
     name = _MONTHS[number - 1]
     month, one = rf"{name[:3]}(?:t|{name[3:]})?\.?", rf"0?{int(day['day'])}(?:st|nd|rd|th|\.)?"
-    year, digits = (
-        day["year"],
-        rf"0?{int(day['day'])}\.0?{number}\.{day['year']}|{day['year']}/{day['month']}/{day['day']}",
-    )
+    year, of_day, of_month = day["year"], rf"0?{int(day['day'])}", rf"0?{number}"
+    digits = rf"{of_day}\.{of_month}\.{year}|{year}/{day['month']}/{day['day']}"
+    if int(day["day"]) > len(_MONTHS) or int(day["day"]) == number:  # the order does not matter
+        digits += f"|{of_day}/{of_month}/{year}|{of_month}/{of_day}/{year}"
     return rf"{one}(?: of|-)?[ -]?{month},?[ -]{year}|{month} {one}(?:,| of)? {year}|{digits}"
 
 

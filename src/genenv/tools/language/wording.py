@@ -49,12 +49,13 @@ _TO_AGENT = re.compile(r",?\s+(?:after|before|once|when|whenever|if|as soon as)\
 """What a documentation tells the agent of when to call: "after you've completed it"."""
 _OPTIONAL = re.compile(
     r"\s+\(optionally\b[^()]*\)|,\s+(?:and\s+)?optionally\b.*|,?\s+with optional\b.*"
-    r"|,\s+or\s+(?:at|by|for|from|in|of|on)\b.*",
+    r"|,\s+or\s+(?:(?:just |only )?(?:all|the ones|those|one|some) )?(?:at|by|for|from|in|of|on|with)\b.*",
     re.IGNORECASE,
 )
 """What a documentation says of arguments that a call may not have: ", optionally filtered by status", or
 ", or of one day".
 """
+_ALL = re.compile(r"^((?:look up|find out|\w+) )all (?:the )?(?!of\b)")
 _LISTED = re.compile(r":\s+[\"'`“‘].*")
 """A list of values in a documentation: `: "north" or "south"`."""
 _QUESTION_WORDS = frozenset({"whether", "if", "how", "what", "which", "who", "whose", "when", "where", "why"})
@@ -270,8 +271,9 @@ def _filled(chosen: str, said: Said, rng: random.Random) -> Clause:
         return rng.choice(said.in_words(name, form)) if form else given.get(name, listed)
 
     filled = _BLANK.sub(fill, chosen)
-    text = filled if listed or ARGUMENTS not in blanks else filled.rstrip().rstrip(":,")
-    return Clause(text, frozenset(match[1] for match in _BLANK.finditer(chosen) if match[3] is not None))
+    if ARGUMENTS in blanks:  # what is stated may choose among all
+        filled = _ALL.sub(r"\1", filled) if listed else filled.rstrip().rstrip(":,")
+    return Clause(filled, frozenset(match[1] for match in _BLANK.finditer(chosen) if match[3] is not None))
 
 
 def _named(name: str, text: str, found: Mapping[str, str]) -> str:
