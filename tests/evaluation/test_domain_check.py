@@ -126,6 +126,9 @@ def test_tasks_are_listed_and_held_out_ones_can_be_played(weekdays: Any) -> None
     ids = [line.partition("\t")[0] for line in listed.stdout.splitlines()]
     held_out = [one.id for one in load_environment(name).held_out()]
     assert ids[-len(held_out) :] == held_out
+    solved = run("play", name, "--solutions").stdout.splitlines()
+    assert [line for line in solved if not line.startswith("\t")] == listed.stdout.splitlines()
+    assert len(solved) == 2 * len(ids)  # each has one line of a solution
     assert f"task {held_out[0]};" in run("play", name, "--task", held_out[0]).stdout
 
 

@@ -89,9 +89,13 @@ def play(
     listed: Annotated[
         bool, typer.Option("--list", help="Only list all tasks: id, and what the user asks for.")
     ] = False,
+    solutions: Annotated[
+        bool, typer.Option("--solutions", help="List all tasks, each with a solution below it.")
+    ] = False,
     overrides: Overrides = [],  # noqa: B006 - Typer's form
 ) -> None:
     """Attempt a task yourself: what the agent is told, and the verdict on what you reply."""
+    listed = listed or solutions
     begin(f"looking for {'the tasks' if listed else 'a task'} of {env}")
     config = config_of(env, overrides)
     environment = load_environment(config.environment.name, config.environment.settings)
@@ -101,6 +105,8 @@ def play(
     if listed:
         for one in tasks:
             typer.echo(f"{one.id}\t{inert(' '.join(one.messages[-1].content.split()))}")
+            for line in "\n".join(one.oracle if solutions else ()).splitlines():
+                typer.echo(f"\t{inert(line)}")
         return
     chosen = _chosen(tasks, task)
     typer.echo(f"task {chosen.id}; a reply may have several lines, an empty line ends it\n")

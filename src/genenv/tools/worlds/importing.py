@@ -105,9 +105,13 @@ def imported(file: Path, folder: Path, codes: Mapping[str, CodeType]) -> ModuleT
         module = importlib.util.module_from_spec(spec)
         sys.modules[TOOLS_MODULE] = module
         spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        missing = f"(module {error.name})"
+        if (error.name or "").partition(".")[0] == "mcp":
+            missing += f"; a Python with the mcp that it needs can run it: --from 'mcp:PYTHON {file.name}'"
+        raise NotLoaded(f"{file.name} cannot be imported: {said_by(error)} {missing}") from error
     except (Exception, SystemExit) as error:
-        missing = f" (module {error.name})" if isinstance(error, ModuleNotFoundError) else ""
-        raise NotLoaded(f"{file.name} cannot be imported: {said_by(error)}{missing}") from error
+        raise NotLoaded(f"{file.name} cannot be imported: {said_by(error)}") from error
     return module
 
 
