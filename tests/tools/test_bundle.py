@@ -36,8 +36,8 @@ from genenv.tools.discover.nondeterminism import refusing_past
 from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Wanted
 from genenv.tools.generate.written_tasks import Proposal, program_of
+from genenv.tools.language.declining import asks
 from genenv.tools.language.said import answers_in, gives, says
-from genenv.tools.language.wording import asks
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
 from genenv.tools.toolbox import is_for_measuring

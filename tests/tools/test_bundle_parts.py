@@ -21,7 +21,8 @@ from genenv.tools.calls import Reply, format_calls
 from genenv.tools.check import credit
 from genenv.tools.discover.recipes import succeeded
 from genenv.tools.environment import Tools
-from genenv.tools.language.wording import Manner, Said, clause, instruction, only_fitting, unsolvable_verdict
+from genenv.tools.language.declining import unsolvable_verdict
+from genenv.tools.language.wording import Manner, Said, clause, instruction, only_fitting
 from genenv.tools.language.words import SpokenValues, day_names, day_phrases, time_phrases, with_words_of
 from genenv.tools.spec import Program, Step
 from genenv.tools.worlds.base import Call, Outcome, Tool, World

@@ -190,6 +190,7 @@ def test_what_is_printed_left_behind_or_half_a_character_spoils_no_answer(hostil
     [
         ("def f(:", "tools.py cannot be imported: invalid syntax"),
         ("import no_such_module", "tools.py cannot be imported: No module named 'no_such_module'"),
+        ("import mcp.not_there", "--from 'mcp:PYTHON tools.py'"),
         ("raise SystemExit(1)", "tools.py cannot be imported: 1"),
         ("x = 1", "tools.py has no functions, and no class with methods"),
         ("def f(*a): pass", "nothing in tools.py can be a tool (f: it takes any number of arguments (*a))"),

@@ -23,7 +23,7 @@ from genenv.tools.bundle_check import check_tools
 from genenv.tools.check import UNKNOWN
 from genenv.tools.environment import Tools, parameters_of
 from genenv.tools.generate.make_bundle import Asked, redraw
-from genenv.tools.language.wording import asks_for
+from genenv.tools.language.declining import asks_for
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
 from genenv.tools.tool_calling.environment import ToolCalling

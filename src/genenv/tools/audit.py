@@ -35,6 +35,8 @@ def audit(toolbox: Toolbox, task: Task) -> Rejection | None:
     problem = _plays_twice_alike(toolbox, task) or misstated(toolbox, task)
     if problem is not None or not is_solvable(task):
         return problem
+    if task.payload["gap"] == "refused":
+        return _takes_no_words_for_deeds(toolbox, task)
     return (
         _needs_every_call(toolbox, task)
         or _needs_every_value(toolbox, task)
@@ -73,7 +75,8 @@ def _plays_twice_alike(toolbox: Toolbox, task: Task) -> Rejection | None:
     place = difference(toolbox.comparable(first.state), toolbox.comparable(again.state))
     if place is not None:
         return Rejection(RejectReason.CHECKS_DISAGREE, f"Played twice, the states differ at {place}.")
-    if any(one.error for one in first.outcomes):
+    is_refused = task.payload.get("gap") == "refused"
+    if any(one.error for one in first.outcomes[: -1 if is_refused else None]):
         return Rejection(RejectReason.ORACLE_FAILS, "A call of its solution fails.")
     recipes, bundle = toolbox.graph.recipes, toolbox.bundle
     for call, one, other in zip(program, first.outcomes, again.outcomes, strict=True):

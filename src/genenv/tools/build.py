@@ -11,11 +11,12 @@ from typing import cast
 
 from genenv.environments.common import Refused
 from genenv.tools.calls import format_calls
-from genenv.tools.discover.recipes import is_refused, parsed_result
+from genenv.tools.discover.recipes import is_refused, is_said_refusal, parsed_result
 from genenv.tools.discover.rows import found_at
 from genenv.tools.discover.slots import arguments
 from genenv.tools.generate.fresh_values import fresh
-from genenv.tools.language.wording import absent, alike, known_answer, label
+from genenv.tools.language.declining import known_answer
+from genenv.tools.language.wording import absent, alike, label
 from genenv.tools.settings import Style, ToolsConfig
 from genenv.tools.spec import UNSOLVABLE, Program, Step
 from genenv.tools.toolbox import Toolbox
@@ -65,7 +66,8 @@ def build(
         shown = _shown(toolbox, program, rng)
     except Refused as refused:
         return refused.rejection
-    multi = settings.mode == "multi" or toolbox.user_answers or program.chained or program.answer
+    several = toolbox.user_answers or toolbox.refusals
+    multi = settings.mode == "multi" or several or program.chained or program.answer
     payload: dict[str, Json] = {
         "before": [cast(Json, call.json) for call in _literal(program.before)],
         "calls": [cast(Json, call.json) for call in calls],
@@ -114,6 +116,8 @@ def _played(toolbox: Toolbox, program: Program, settings: ToolsConfig) -> tuple[
         _incomplete(toolbox, program)
     if program.gap == "missing_info":
         return _literal(program.calls), []
+    if program.gap == "refused":
+        return _refused(world, before, _literal(program.calls)), []
     calls: list[Call] = []
     outcomes: Sequence[Outcome] = ()
     for number, step in enumerate(program.calls, start=1):
@@ -126,6 +130,19 @@ def _played(toolbox: Toolbox, program: Program, settings: ToolsConfig) -> tuple[
         if number == len(program.calls) or program.calls[number].uses:
             outcomes = _successes(world, [*before, *calls])[len(before) :]
     return calls, [_value(outcomes[question.call].result, question.path) for question in program.questions]
+
+
+def _refused(world: World, before: Sequence[Call], calls: Sequence[Call]) -> list[Call]:
+    """Return the one call of a task, which must be refused in words, and change nothing."""
+    (call,) = calls
+    _successes(world, before)
+    if problem := world.tools[call.tool].problem(call.args):
+        raise Refused(RejectReason.SCHEMA, problem.rstrip("."))
+    outcome = world.play([*before, call], watch=True).outcomes[-1]
+    if outcome.changed or not is_said_refusal(outcome, call.args):
+        said = f"gap is refused, and {call.tool} does not refuse it in words"
+        raise Refused(RejectReason.INCONSISTENT, said)
+    return [call]
 
 
 def _successes(world: World, calls: Sequence[Call]) -> Sequence[Outcome]:
@@ -174,7 +191,9 @@ def _consistent(toolbox: Toolbox, program: Program, settings: ToolsConfig) -> No
         raise Refused(RejectReason.INCONSISTENT, f"gap is {program.gap}, and the user gives no value later")
     if program.omits and not all(step.uses for step in program.calls[1:]):
         raise Refused(RejectReason.INCONSISTENT, "a call can be made before the user gives a value")
-    if program.gap in UNSOLVABLE and (program.n_calls > 1 or program.chained or program.answer):
+    if program.gap == "refused" and not toolbox.refusals:
+        raise Refused(RejectReason.INCONSISTENT, "gap is refused, and the bundle has no such tasks")
+    if program.gap in (*UNSOLVABLE, "refused") and (program.n_calls > 1 or program.chained or program.answer):
         raise Refused(
             RejectReason.INCONSISTENT, f"gap is {program.gap}, and there is more than one plain call"
         )
@@ -251,6 +270,8 @@ def opening(
         notes += " If no tool fits, say so. If a value is missing, ask for it."
     elif toolbox.has_gaps:
         notes += " If no tool fits or a value is missing, say so instead."
+    if toolbox.refusals:
+        notes += " If a tool refuses what is asked for, change nothing else, and say that it cannot be done."
     if today is not None:
         notes += f" Today is {today:%A}, {today.isoformat()}."
     tools = [toolbox.world.tools[name] for name in shown]
@@ -302,6 +323,8 @@ def _oracle(
 ) -> tuple[str, ...]:
     style = toolbox.settings.style
     first: tuple[str, ...] = ()
+    if program.gap == "refused":
+        return (format_calls(calls, style), "I cannot do that: it was refused.")
     if program.gap != "none":
         step = program.requested.calls[0]
         first = (known_answer(program.gap, toolbox.world.tools[step.tool], step),)

@@ -171,6 +171,8 @@ class About(BaseModel, frozen=True, extra="forbid"):
     """The first day of made-up dates; None: that of bundles that were made before there was this setting."""
     user_answers: bool = False
     """Whether there are tasks whose request omits a value, which the user gives when the agent asks."""
+    refusals: bool = False
+    """Whether there are tasks whose call the tool refuses, of which the agent has to report that."""
     shown: tuple[Size, ...] = SIZES
     """Numbers of tools that a task may show."""
     together: ToolCircles | None = None
@@ -423,6 +425,7 @@ version = {about.version}
 name = {told["name"]}
 leave_out = {told["leave_out"]}  # tools that nobody is shown, and no task calls
 user_answers = {told["user_answers"]}  # true: in some tasks users omit a value and give it when asked
+refusals = {told["refusals"]}  # true: some tasks ask for what the tools refuse, and the agent has to say so
 {first}
 # Where the tools come from; files are those of the folder `files`.
 [source]

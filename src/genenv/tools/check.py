@@ -19,15 +19,16 @@ from genenv.tools.discover.answers import has_items
 from genenv.tools.discover.recipes import FRESH, is_refused, parsed_result
 from genenv.tools.discover.rows import field_of, is_of_rows
 from genenv.tools.discover.state_values import refers
-from genenv.tools.language.said import answers_in, answers_named, distinct, gives
-from genenv.tools.language.wording import (
+from genenv.tools.language.declining import (
     asks,
     asks_for,
+    declines,
     failed_verdict,
-    label,
     premature,
     unsolvable_verdict,
 )
+from genenv.tools.language.said import answers_in, answers_named, distinct, gives
+from genenv.tools.language.wording import label
 from genenv.tools.spec import UNSOLVABLE, Program
 from genenv.tools.toolbox import Toolbox
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
@@ -118,9 +119,13 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played
     problem = (
         (f"It calls more than it was asked to: {len(calls)} calls, not {len(oracle)}." if extra else None)
         or (f"The state differs at {place}." if place else None)
-        or _unread(toolbox, wanted.outcomes[len(before) :], calls, executed.outcomes, task)
-        or untraced(toolbox, oracle, calls, executed.outcomes)
-        or _unanswered(task, turns[-1])
+        or (
+            _unreported(oracle[0], calls, executed.outcomes, turns[-1])
+            if gap == "refused"
+            else _unread(toolbox, wanted.outcomes[len(before) :], calls, executed.outcomes, task)
+            or untraced(toolbox, oracle, calls, executed.outcomes)
+            or _unanswered(task, turns[-1])
+        )
     )
     if problem is None:
         return Verdict(
@@ -343,6 +348,19 @@ def _ids(call: Call, ways: Mapping[str, str]) -> dict[str, set[str]]:
         if (kind := ways.get(name, "")) and (refers(name) or refers(kind)):
             found.setdefault(kind, set()).add(str(value))
     return found
+
+
+def _unreported(asked: Call, calls: Sequence[Call], outcomes: Sequence[Outcome], last: Reply) -> str | None:
+    """Return a complaint if a call was not tried that the tool refuses, or the last reply does not say so."""
+    tried = any(
+        one.tool == asked.tool
+        and is_refused(outcome, one.args)
+        and all(name in one.args and _same(value, one.args[name]) for name, value in asked.args.items())
+        for one, outcome in zip(calls, outcomes, strict=False)
+    )
+    if not tried:
+        return f"What was asked for was not tried: {_cut(format_calls([asked], 'python'))}."
+    return None if not last.calls and declines(last.words) else "It does not say that it cannot be done."
 
 
 def _unanswered(task: Task, reply: Reply) -> str | None:

@@ -97,6 +97,7 @@ class Tools(Toolbox):
             for name, program in programs.items()
             if program.n_calls <= most
             and (self.user_answers or not program.omits)
+            and (self.refusals or program.gap != "refused")
             and not (single and (program.chained or program.answer))
             and all(step.tool in known for step in program.calls)
         ]
@@ -118,6 +119,8 @@ class Tools(Toolbox):
         why = [f"environment.most_calls is {self.settings.most_calls}"]
         if not self.settings.user_answers:
             why.append("environment.user_answers is off")
+        if not self.settings.refusals:
+            why.append("environment.refusals is off")
         if self.settings.mode == "single":
             why.insert(
                 0,
@@ -163,6 +166,7 @@ class Tools(Toolbox):
         """Return the prompt of a simulator that sets task parameters."""
         names = ", ".join(name for name in self.graph.recipes if name in self.tools_in_prompt(seed))
         gaps = f"none, missing_info, no_tool{', user_answers' if self.user_answers else ''}"
+        gaps += ", refused" if self.refusals else ""
         gap = f"gap ({gaps}), " if self.has_gaps else ""
         system = (
             "Set up a task for an assistant with tools, as JSON: n_calls, chained (a call uses what another "

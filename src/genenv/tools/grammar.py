@@ -151,6 +151,8 @@ def _shapes(toolbox: Toolbox, calls: _Calls) -> Iterator[tuple[int, bool, bool, 
         yield 1, False, False, "missing_info"
     if toolbox.has_gaps and toolbox.bundle.about.alike:
         yield 1, False, False, "no_tool"
+    if toolbox.refusals:
+        yield 1, False, False, "refused"
 
 
 def _sizes(toolbox: Toolbox, n: int, gap: str) -> list[int]:

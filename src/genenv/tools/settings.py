@@ -23,6 +23,9 @@ class ToolsConfig(Settings, frozen=True):
     user_answers: bool = True
     """Include the tasks in which the user omits a value and gives it when asked, if the bundle has such
     tasks. All of its tasks then take several turns."""
+    refusals: bool = True
+    """Include the tasks whose call the tool refuses, if the bundle has such tasks. All of its tasks then take
+    several turns."""
     reward: Literal["exact", "soft"] = "exact"
     """exact: 1 or 0. soft: partial credit below 1 for calls that are similar to those of the solution."""
     success_threshold: float = Field(default=1.0, ge=0.01, le=1)

@@ -13,7 +13,7 @@ SIZES: tuple[Size, ...] = (1, 2, 3, 4, 6, 8, 12, 16)
 AND, THEN = "+", ">"
 """Separators between the tools of a plan. After `>`, a tool uses a value that the tool before it returned."""
 
-Gap = Literal["none", "missing_info", "no_tool", "user_answers"]
+Gap = Literal["none", "missing_info", "no_tool", "user_answers", "refused"]
 UNSOLVABLE: tuple[Gap, ...] = ("missing_info", "no_tool")
 """The gaps of tasks that have no solution."""
 
@@ -58,7 +58,8 @@ class Program(BaseModel, frozen=True, extra="forbid"):
     gap: Gap = "none"
     """What the task lacks. none: nothing. missing_info: the user omits a value that the call needs. no_tool:
     the called tool is not shown. Such a task has no solution: the right reply changes nothing and says so.
-    user_answers: the user omits a value at first, and gives it when the agent asks for it."""
+    user_answers: the user omits a value at first, and gives it when the agent asks for it. refused: the tool
+    refuses the call in this state. The right rollout makes the call, changes nothing, and says so."""
     omits: str = Field(default="", max_length=200)
     """With user_answers: the argument of the first call that the request omits; else empty."""
     calls: tuple[Step, ...] = Field(min_length=1, max_length=8)

@@ -92,9 +92,10 @@ class Toolbox:
 
     @cached_property
     def has_gaps(self) -> bool:
-        """Whether there are tasks that lack a tool or a value."""
+        """Whether there are tasks that lack a tool or a value, or whose call is refused."""
         return (
             self.user_answers
+            or self.refusals
             or bool(self.bundle.about.alike)
             or any(left_out(tool, self.wordings) for tool in self.world.tools.values())
         )
@@ -110,6 +111,11 @@ class Toolbox:
         return (
             self.bundle.about.user_answers and self.settings.user_answers and self.settings.mode != "single"
         )
+
+    @property
+    def refusals(self) -> bool:
+        """Whether there are tasks whose call the tool refuses."""
+        return self.bundle.about.refusals and self.settings.refusals and self.settings.mode != "single"
 
     def is_for_measuring(self, program: Program) -> bool:
         """Whether a program is reserved for held-out tasks, by its initial state or by its calls."""
@@ -299,6 +305,8 @@ def _options(toolbox: Toolbox, subject: str) -> Options:
                 shape["gap"] = ("none", *gaps)
             if fitting:
                 found.append({**shape, "tools": fitting})
+            if n == 1 and not answer and toolbox.refusals and graph.recipes[subject].writes:
+                found.append({**shape, "gap": ("refused",), "tools": written})
             if toolbox.user_answers and n == 1 + chained:  # nothing can be done before the answer
                 first = {plan: toolbox.world.tools[Plan.read(plan).tools[0]] for plan in fitting}
                 asking = [plan for plan, tool in first.items() if omittable(tool, toolbox.wordings)]

@@ -169,6 +169,13 @@ UserAnswers = Annotated[
         help="Of new: in some tasks the user leaves a value out, and gives it when the agent asks for it.",
     ),
 ]
+Refusals = Annotated[
+    bool,
+    typer.Option(
+        "--refusals",
+        help="Of new: some tasks ask for what the tools refuse, and the agent has to say so.",
+    ),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
@@ -200,6 +207,7 @@ def env(  # noqa: PLR0913 - each is an option
     seed: RandomSeed = 0,
     writer: WriterOption = "",
     user_answers: UserAnswers = False,
+    refusals: Refusals = False,
     by: By = "",
     each: Each = 6,
     overrides: Overrides = None,
@@ -216,7 +224,7 @@ def env(  # noqa: PLR0913 - each is an option
     values, ways to call, circles of tools.
     """
     own = (source, only, files, server, header, most_requests, allow_writes, may_write, given)
-    of_new = any((*own, user_answers, writer))
+    of_new = any((*own, user_answers, refusals, writer))
     _check(action, name, of_new=of_new, by=by, of_words=bool(by or (overrides and not writer)))
     if action is Action.WORDS:
         _words(name, Wanted(by=by, each=each, seed=seed, overrides=overrides or ()))
@@ -241,6 +249,7 @@ def env(  # noqa: PLR0913 - each is an option
         make_bundle.Wanted(
             origin=origin,
             user_answers=user_answers,
+            refusals=refusals,
             writer=Writer(by=writer, overrides=overrides or (), seed=seed) if writer else None,
             **{one.name: getattr(asked, one.name) for one in fields(asked)},
         ),

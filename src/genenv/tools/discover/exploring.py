@@ -24,6 +24,7 @@ from genenv.tools.discover.recipes import (
     Recipe,
     draw_arguments,
     is_refused,
+    is_said_refusal,
     parsed_result,
     source_of,
     sources_of,
@@ -329,6 +330,19 @@ class Explorer:
             if good:
                 return call
             failed[found] += 1
+        return None
+
+    def refused(self, recipe: Recipe, before: Sequence[Call], rng: random.Random) -> Call | None:
+        """Return a call that the tool refuses in words after others, or None after some tries."""
+        held = self.held(before[: self.known])
+        for _ in range(_MORE_TRIES):
+            args = draw_arguments(self.world.tools[recipe.tool], replace(recipe, fails={}), held, rng)
+            if args is None or self.world.tools[recipe.tool].problem(args) is not None:
+                continue
+            call = Call(tool=recipe.tool, args=args)
+            outcome = self._last([*before, call])
+            if is_said_refusal(outcome, args) and not outcome.changed:
+                return call
         return None
 
     def _drawn(

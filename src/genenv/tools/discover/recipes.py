@@ -36,6 +36,8 @@ from genenv.types import Json
 
 _SEEN = 3
 """Number of values of a kind that show whether it holds days."""
+_FEWEST_WORDS = 3
+"""Minimum number of words with which a tool says why it refuses a call."""
 FRESH = "new"
 """The source of values that are drawn from the schema and the parameter's name."""
 _AGAIN = 1 / 8
@@ -119,6 +121,12 @@ def succeeded(outcome: Outcome, *, writes: bool, args: Mapping[str, Json] = Mapp
     if is_refused(outcome, args):
         return False
     return outcome.changed if writes else not _is_empty(outcome.result, args)
+
+
+def is_said_refusal(outcome: Outcome, args: Mapping[str, Json]) -> bool:
+    """Whether a call failed with some words on why; see `is_refused`."""
+    said = outcome.error if outcome.error is not None else outcome.text
+    return is_refused(outcome, args) and len(words_of(said)) >= _FEWEST_WORDS
 
 
 def is_refused(outcome: Outcome, args: Mapping[str, Json] = MappingProxyType({})) -> bool:

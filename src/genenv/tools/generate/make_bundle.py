@@ -144,6 +144,8 @@ class Wanted(Asked):
     """The model that writes the tasks; None: rules draw them."""
     user_answers: bool = False
     """Whether in some tasks the user omits a value and gives it when the agent asks."""
+    refusals: bool = False
+    """Whether some tasks ask for what the tools refuse."""
     first_day: Day = field(default_factory=lambda: datetime.now(tz=UTC).date() + _AHEAD)
     """The first day of made-up dates."""
 
@@ -249,6 +251,7 @@ def _made(
             source=source,
             leave_out=(*unjudged(graph), *hidden),
             user_answers=wanted.user_answers,
+            refusals=wanted.refusals,
             first_day=wanted.first_day,
             state=rules,
         )

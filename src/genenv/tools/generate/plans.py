@@ -194,7 +194,8 @@ class ProgramSampler:
             explorer.known = None
             before = self._before(explorer, state, rng)
             explorer.known = len(before)
-            walked = self._walk(explorer, plan, before, rng)
+            is_refused = parameters.gap == "refused"
+            walked = (self._refused if is_refused else self._walk)(explorer, plan, before, rng)
             questions = self._questions(walked, before, rng) if walked and parameters.answer else ()
             steps = self._said(walked, parameters, rng) if walked else ()
             omits = self._omitted(plan, rng) if parameters.gap == "user_answers" else ""
@@ -283,6 +284,13 @@ class ProgramSampler:
                 return None
             walked.append((step_of(call), call))
         return walked
+
+    def _refused(
+        self, explorer: Explorer, plan: Plan, before: Sequence[Call], rng: random.Random
+    ) -> list[tuple[Step, Call]] | None:
+        """Return a step whose call the tool refuses, of a plan of one call; None if none is found."""
+        call = explorer.refused(self._graph.recipes[plan.tools[0]], before, rng)
+        return None if call is None else [(step_of(call), call)]
 
     def _pair(
         self, explorer: Explorer, plan: Plan, number: int, played: Sequence[Call], rng: random.Random

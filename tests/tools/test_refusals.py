@@ -1,0 +1,133 @@
+"""Tasks whose call the tool refuses: the agent tries it, changes nothing, and says that it cannot be done."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from genenv.gate.gate import base_tasks, examined
+from genenv.progress import Silent
+from genenv.tools.environment import Tools
+from genenv.tools.generate.make_bundle import Asked, redraw
+from genenv.tools.language.declining import declines
+from genenv.tools.settings import ToolsConfig
+from genenv.tools.spec import Program
+from genenv.types import Json, Lineage, Origin, Rejection, Task
+from sharing import Shared
+
+TRIED = 'cancel_order(order_id="O-5001")'
+SAID = "I could not cancel it: order O-5001 is already delivered."
+
+
+@pytest.fixture(scope="module")
+def folder(desk_bundle: Path, shared: Shared) -> Path:
+    """The desk, of which some tasks ask for what its tools refuse."""
+
+    def make(path: Path) -> None:
+        shutil.copytree(desk_bundle, path)
+        about = (path / "bundle.toml").read_text()
+        assert "refusals = false" in about
+        (path / "bundle.toml").write_text(about.replace("refusals = false", "refusals = true"))
+        redraw(path, Asked(base=40, held_out=12, seed=3), examined, Silent())
+
+    return shared("desk-of-refusals", make)
+
+
+@pytest.fixture(scope="module")
+def env(folder: Path) -> Iterator[Tools]:
+    found = Tools(folder=folder)
+    yield found
+    found.world.close()
+
+
+def built(env: Tools, tool: str, args: Mapping[str, Json], **spec: Json) -> Task | Rejection:
+    program = Program.model_validate(
+        {
+            "n_calls": 1, "chained": False, "answer": False, "n_tools": 8, "gap": "refused",
+            "calls": [{"tool": tool, "args": args}], **spec,
+        }
+    )  # fmt: skip
+    origin = Origin.HELD_OUT if env.is_for_measuring(program) else Origin.SEED
+    return env.build(program, task_id="t", lineage=Lineage(origin=origin), rng=random.Random(0))
+
+
+@pytest.fixture
+def task(env: Tools) -> Task:
+    found = built(env, "cancel_order", {"order_id": "O-5001"})
+    assert isinstance(found, Task)
+    return found
+
+
+def test_the_prompt_says_what_to_do(env: Tools, task: Task) -> None:
+    assert "If a tool refuses what is asked for, change nothing else" in task.messages[0].content
+    assert env.audit(task, random.Random(0)) is None
+
+
+@pytest.mark.parametrize(
+    ("replies", "complaint"),
+    [
+        ((TRIED, SAID), ""),
+        (('get_order(order_id="O-5001")', TRIED, "It was refused, as it is delivered."), ""),
+        ((TRIED, TRIED, "Sorry, that is not possible."), ""),
+        (("I cannot do that.",), "Nothing is called."),
+        (('get_order(order_id="O-5001")', SAID), "was not tried"),
+        (('cancel_order(order_id="O-9999")', SAID), "was not tried"),
+        ((TRIED, "Done, it is cancelled."), "does not say"),
+        ((TRIED,), "does not say"),
+        ((TRIED, 'cancel_order(order_id="O-5002")', SAID), "The state differs"),
+    ],
+)
+def test_a_refusal_is_tried_and_reported(
+    env: Tools, task: Task, replies: tuple[str, ...], complaint: str
+) -> None:
+    verdict = env.check(task, replies)
+    assert verdict.success is not bool(complaint)
+    assert complaint in verdict.explanation
+
+
+def test_what_is_not_refused_in_words_is_no_such_task(env: Tools) -> None:
+    cases: list[tuple[str, Mapping[str, Json], str]] = [
+        ("cancel_order", {"order_id": "O-5002"}, "does not refuse it"),
+        ("cancel_order", {"order": "O-5002"}, "order"),
+        ("get_order", {"order_id": "O-5001"}, "does not refuse it"),
+    ]
+    for tool, args, said in cases:
+        refused = built(env, tool, args)
+        assert isinstance(refused, Rejection)
+        assert said in refused.explanation
+    refused = built(env, "cancel_order", {"order_id": "O-5001"}, answer=True)
+    assert isinstance(refused, Rejection)
+
+
+def test_some_tasks_are_refused_unless_settings_leave_them_out(env: Tools, folder: Path) -> None:
+    programs = [*env.bundle.base.values(), *env.bundle.held_out.values()]
+    refused = [one for one in programs if one.gap == "refused"]
+    assert 2 <= len(refused) <= len(programs) / 2
+    tasks = [*base_tasks(env, env.seeds(), seed=0).values(), *env.held_out()]
+    assert all(env.check(one, one.oracle).success for one in tasks)
+    for settings in ({"refusals": False}, {"mode": "single"}):
+        other = Tools(ToolsConfig.model_validate(settings), folder=folder)
+        assert not [one for _, one in other.playable(env.bundle.base) if one.gap == "refused"]
+        assert not any("refused" in one.get("gap", ()) for one in other.options("cancel_order"))
+        assert "left out" in str(other.omitted)
+        other.world.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        ("It is already cancelled.", True),
+        ("The amount must be below 20.", True),
+        ("The tool rejected it.", True),
+        ("It was not cancelled.", True),
+        ("Cancelled.", False),
+        ("All done!", False),
+        ("", False),
+    ],
+)
+def test_reports_of_a_refusal_are_read_in_english(words: str, right: bool) -> None:
+    assert declines(words) is right
