@@ -400,6 +400,9 @@ def test_sessions_of_python_are_executed_with_limits(tmp_path, monkeypatch):
         task = env.build(spec, task_id="t", lineage=lineage, rng=random.Random(0))
         return task.reason.value if isinstance(task, Rejection) else str(task.payload["value"])
 
+    changed = {env.variation(seed, random.Random(n))["code"] for seed in env.seeds() for n in range(4)}
+    assert len(changed) > 12
+    assert all(made(code) not in ("schema", "execution") for code in changed)
     printed = {
         "len({'a', 'b'})": "2",
         "import numpy as np\nnp.array([1]) + 1": "array([2])",
