@@ -15,7 +15,7 @@ from genenv.cli.progress import ConsoleReporter
 from genenv.errors import UsageError
 from genenv.files import check_writable
 from genenv.gate.gate import examined
-from genenv.texts import inert, tallied
+from genenv.texts import inert
 from genenv.tools.bundle import as_typed
 from genenv.tools.generate import make_bundle
 from genenv.tools.generate.training_config import TRAINING, USUAL_CALLS
@@ -308,7 +308,7 @@ def _tasks(folder: Path, asked: make_bundle.Asked) -> None:
     drawn = done.drawn
     typer.echo(f"{folder}: {drawn.base} tasks for training and {drawn.held_out} for measuring")
     if drawn.refused:
-        typer.echo(f"drawn programs that are no tasks: {tallied(drawn.refused)}")
+        typer.echo(f"drawn programs that are no tasks: {drawn.no_tasks}")
     typer.echo(f"their replies need agent.max_new_tokens = {done.tokens} in {folder / TRAINING}")
     for warning in drawn.warnings:
         typer.echo(f"warning: {inert(warning)}", err=True)

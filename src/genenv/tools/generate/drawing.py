@@ -34,6 +34,15 @@ _MOST_BARREN = 400
 
 TOO_LONG = "too_long"
 """The reason for refusing a task whose prompt may be longer than the context window of `train.toml`."""
+_MEANING: Mapping[str, str] = {
+    RejectReason.DUPLICATE: "drawn before",
+    RejectReason.TRIVIAL: "a call or a value makes no difference",
+    RejectReason.EXECUTION: "a call fails, or nothing can be asked for",
+    RejectReason.CHECKS_DISAGREE: "played twice, the ends differ",
+    RejectReason.UNSTATED: "the text lacks a value",
+    RejectReason.LEAK: "the text gives the solution away",
+    RejectReason.HELD_OUT: "of the other side",
+}
 _ADVICE: Mapping[str, str] = {
     RejectReason.DUPLICATE: "few different calls succeed: let the tools begin with more records",
     RejectReason.TRIVIAL: "calls change nothing, and find nothing that one could ask for: let tools keep "
@@ -247,6 +256,15 @@ class Drawn:
             for tool, reasons in self.unused.items()
         ]
         return said
+
+    @property
+    def no_tasks(self) -> str:
+        """How many drawn programs are no tasks, by reason, with what the reasons mean; empty if none."""
+        said = (
+            f"{count} {reason}" + (f" ({_MEANING[reason]})" if reason in _MEANING else "")
+            for reason, count in self.refused.most_common()
+        )
+        return ", ".join(said)
 
     def _why(self, reasons: Counter[str]) -> str:
         """Return a count of the reasons for refusing programs, and advice."""

@@ -17,7 +17,6 @@ from genenv.environments import FOLDER_MARK
 from genenv.errors import RolloutError, UsageError
 from genenv.files import filled
 from genenv.progress import Reporter, staged
-from genenv.texts import tallied
 from genenv.threads import run_with_own_loop as apart
 from genenv.tools.bundle import (
     About,
@@ -521,7 +520,7 @@ def _notes(made: Made) -> Sequence[str]:
     if made.written is not None:
         notes.append(f"- {made.written.said}")
     if made.drawn.refused:
-        notes.append(f"- Drawn programs that are no tasks: {tallied(made.drawn.refused)}")
+        notes.append(f"- Drawn programs that are no tasks: {made.drawn.no_tasks}")
     if not made.world.confined:
         notes.append("- The system cannot keep the tools from writing outside their folder.")
     if may_write := getattr(made.bundle.about.source, "may_write", ()):

@@ -274,7 +274,9 @@ def _filled(chosen: str, said: Said, rng: random.Random) -> Clause:
 
 
 def _named(name: str, text: str, found: Mapping[str, str]) -> str:
-    return text if name in found and f" {measured(name)} " in text else f"{label(name)} {text}"
+    if name not in found:
+        return f"{label(name)} {text}"
+    return text if f" {measured(name)} " in text else f"{text} as {label(name)}"
 
 
 def _fits(wording: str, said: Said) -> bool:
