@@ -429,31 +429,3 @@ def test_a_stated_value_of_the_state_that_no_check_sees_makes_no_task(tmp_path: 
     assert found[0] is None
     assert isinstance(found[1], Rejection)
     assert found[1].explanation == "With another day of sow the end is the same."
-
-
-TAKING_BACK = '''
-from typing import Literal
-
-items = {"I-1": {"state": "lent"}, "I-2": {"state": "lent"}}
-
-
-def take_back(item: str, condition: Literal["good", "worn", "broken"], note: Literal["a", "b"] = "a") -> dict:
-    """Take an item back."""
-    items[item]["state"] = "workshop" if condition == "broken" else "shelf"
-    return items[item]
-'''
-
-
-@pytest.mark.parametrize("condition", ["good", "worn", "broken"])
-def test_some_other_value_of_a_list_must_matter_not_each(tmp_path: Path, condition: str) -> None:
-    way = recipe("take_back", writes=True, item="items.#", condition="new", note="new")
-    env = Tools(folder=by_hand(tmp_path / "items", TAKING_BACK, way))
-    task = asked(env, Call(tool="take_back", args={"item": "I-1", "condition": condition}))
-    assert isinstance(task, Task)
-    assert env.audit(task, random.Random(0)) is None
-    task = asked(env, Call(tool="take_back", args={"item": "I-1", "condition": condition, "note": "b"}))
-    assert isinstance(task, Task)
-    refused = env.audit(task, random.Random(0))
-    assert isinstance(refused, Rejection)
-    assert refused.explanation == "With another note of take_back the end is the same."
-    env.world.close()

@@ -11,16 +11,18 @@ import pytest
 
 from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Silent
+from genenv.tools.discover.recipes import is_said_refusal
 from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Asked, redraw
-from genenv.tools.language.declining import declines
+from genenv.tools.language.declining import reports_refusal
 from genenv.tools.settings import ToolsConfig
 from genenv.tools.spec import Program
+from genenv.tools.worlds.base import Outcome
 from genenv.types import Json, Lineage, Origin, Rejection, Task
 from sharing import Shared
 
 TRIED = 'cancel_order(order_id="O-5001")'
-SAID = "I could not cancel it: order O-5001 is already delivered."
+SAID = "I could not do that.\nRefused: order O-5001 is delivered."
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +65,7 @@ def task(env: Tools) -> Task:
 
 
 def test_the_prompt_says_what_to_do(env: Tools, task: Task) -> None:
-    assert "If a tool refuses what is asked for, change nothing else" in task.messages[0].content
+    assert "If a tool refuses what is asked for, change nothing, and" in task.messages[0].content
     assert env.audit(task, random.Random(0)) is None
 
 
@@ -71,13 +73,14 @@ def test_the_prompt_says_what_to_do(env: Tools, task: Task) -> None:
     ("replies", "complaint"),
     [
         ((TRIED, SAID), ""),
-        (('get_order(order_id="O-5001")', TRIED, "It was refused, as it is delivered."), ""),
-        ((TRIED, TRIED, "Sorry, that is not possible."), ""),
-        (("I cannot do that.",), "Nothing is called."),
+        (('get_order(order_id="O-5001")', TRIED, "**Refused:** it is delivered."), ""),
+        (("cancel_order(order_id='o-5001')", TRIED, "Refused: that is not possible."), ""),
+        (("Refused: I cannot do that.",), "Nothing is called."),
+        ((TRIED, "Sorry, it was refused."), "has no line"),
         (('get_order(order_id="O-5001")', SAID), "was not tried"),
         (('cancel_order(order_id="O-9999")', SAID), "was not tried"),
-        ((TRIED, "Done, it is cancelled."), "does not say"),
-        ((TRIED,), "does not say"),
+        ((TRIED, "Done, it is cancelled."), "has no line"),
+        ((TRIED,), "has no line"),
         ((TRIED, 'cancel_order(order_id="O-5002")', SAID), "The state differs"),
     ],
 )
@@ -120,14 +123,38 @@ def test_some_tasks_are_refused_unless_settings_leave_them_out(env: Tools, folde
 @pytest.mark.parametrize(
     ("words", "right"),
     [
-        ("It is already cancelled.", True),
-        ("The amount must be below 20.", True),
-        ("The tool rejected it.", True),
-        ("It was not cancelled.", True),
-        ("Cancelled.", False),
-        ("All done!", False),
+        ("Refused: it is delivered.", True),
+        ("I tried.\n- **refused**: it is delivered", True),
+        ("It was refused: it is delivered.", False),
+        ("Done, unless it was refused.", False),
         ("", False),
     ],
 )
-def test_reports_of_a_refusal_are_read_in_english(words: str, right: bool) -> None:
-    assert declines(words) is right
+def test_a_line_says_that_something_was_refused(words: str, right: bool) -> None:
+    assert reports_refusal(words) is right
+
+
+def test_a_task_that_can_be_done_is_not_refused(env: Tools) -> None:
+    ordinary = [one for one in env.held_out() if one.payload["gap"] == "none" and not one.payload["answers"]]
+    assert ordinary
+    for task in ordinary:
+        assert env.check(task, (*task.oracle[:-1], "Done.")).success
+        verdict = env.check(task, (*task.oracle[:-1], "Done.\nRefused: it is too late."))
+        assert verdict.explanation == "It says that it was refused."
+
+
+@pytest.mark.parametrize(
+    ("outcome", "right"),
+    [
+        (Outcome(error="it is too late for that"), True),
+        (Outcome(result={"error": "the loan is not out"}), True),
+        (Outcome(result={"success": False, "code": 409, "status": "failed"}), False),  # it says not why
+        (Outcome(error="list index out of range"), False),
+        (Outcome(error="'NoneType' object has no attribute 'price'"), False),
+        (Outcome(error="KeyError: 'a' of these"), False),
+        (Outcome(error="Timed out after 5 seconds."), False),
+        (Outcome(result={"order": 1, "note": "it is too late"}), False),
+    ],
+)
+def test_a_fault_of_a_tool_is_no_refusal(outcome: Outcome, right: bool) -> None:
+    assert is_said_refusal(outcome, {}) is right

@@ -31,6 +31,10 @@ def test_rows_are_counted_and_compared_by_numbers_and_days():
         "latest day.id": "O-3",
         "earliest day.id": "O-2",
     }
+    for more in ({"total": 57}, {"next_page": 2}, {"total_orders": 9}):
+        assert "orders.how many" not in row_answers({"orders": ORDERS, **more})
+    for more in ({"total": 3}, {"next_page": None}, {"total_minutes": 9}):
+        assert "orders.how many" in row_answers({"orders": ORDERS, **more})
     inside = row_answers({"customer": {"orders": ORDERS}, "page": 1})
     assert inside["customer.orders.how many"] == (("customer", "orders", "how many"), 3)
 
@@ -43,7 +47,8 @@ def test_rows_are_counted_and_compared_by_numbers_and_days():
         {"a": 1},
         "text",
         None,
-        {"orders": [ORDERS]},  # a list inside of a list
+        {"orders": [ORDERS]},  # one row, which is a list
+        [{"id": n} for n in range(201)],  # too many to read
     ],
 )
 def test_fewer_than_two_rows_are_not_asked_about(rows):
@@ -58,6 +63,9 @@ def test_fewer_than_two_rows_are_not_asked_about(rows):
         ([{"id": 1, "n": 1}, {"id": 2}], ["how many"]),
         ([{"id": 1, "on": "2025-01-01"}, {"id": 2, "on": "2025-01-02T10:00"}], ["how many"]),
         ([1, 5, 3], ["how many"]),
+        ([{"id": 1, "n": float("nan")}, {"id": 2, "n": 2}], ["how many"]),
+        ([{"": 1, "id": 1}, {"": 2, "id": 2}], ["how many"]),
+        ([{"id": 1, "at": "2025-01-01T08:00"}, {"id": 2, "at": "2025-01-01 10:00"}], ["how many"]),
         (
             [{"name": "a", "year": 1999}, {"name": "b", "year": 2004}],
             ["how many", "latest year.name", "earliest year.name"],
@@ -105,6 +113,7 @@ def test_a_later_call_may_take_a_value_of_the_chosen_row():
     [
         (("how many",), "list_orders", "the number of orders that this gives"),
         (("how many",), "search", "the number of entries that this gives"),
+        (("how many",), "find_rooms_between_dates", "the number of rooms that this gives"),
         (("line_items", "how many"), "get_order", "the number of line items that this gives"),
         (("history", "how many"), "get_order", "the number of history entries that this gives"),
         (

@@ -271,7 +271,9 @@ def opening(
     elif toolbox.has_gaps:
         notes += " If no tool fits or a value is missing, say so instead."
     if toolbox.refusals:
-        notes += " If a tool refuses what is asked for, change nothing else, and say that it cannot be done."
+        notes += (
+            " If a tool refuses what is asked for, change nothing, and end with a line `Refused: REASON`."
+        )
     if today is not None:
         notes += f" Today is {today:%A}, {today.isoformat()}."
     tools = [toolbox.world.tools[name] for name in shown]
@@ -324,7 +326,7 @@ def _oracle(
     style = toolbox.settings.style
     first: tuple[str, ...] = ()
     if program.gap == "refused":
-        return (format_calls(calls, style), "I cannot do that: it was refused.")
+        return (format_calls(calls, style), "Refused: the tool does not do that.")
     if program.gap != "none":
         step = program.requested.calls[0]
         first = (known_answer(program.gap, toolbox.world.tools[step.tool], step),)

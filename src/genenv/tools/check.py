@@ -22,9 +22,9 @@ from genenv.tools.discover.state_values import refers
 from genenv.tools.language.declining import (
     asks,
     asks_for,
-    declines,
     failed_verdict,
     premature,
+    reports_refusal,
     unsolvable_verdict,
 )
 from genenv.tools.language.said import answers_in, answers_named, distinct, gives
@@ -120,11 +120,12 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played
         (f"It calls more than it was asked to: {len(calls)} calls, not {len(oracle)}." if extra else None)
         or (f"The state differs at {place}." if place else None)
         or (
-            _unreported(oracle[0], calls, executed.outcomes, turns[-1])
+            _unreported(toolbox, oracle[0], calls, executed.outcomes, turns[-1])
             if gap == "refused"
             else _unread(toolbox, wanted.outcomes[len(before) :], calls, executed.outcomes, task)
             or untraced(toolbox, oracle, calls, executed.outcomes)
             or _unanswered(task, turns[-1])
+            or ("It says that it was refused." if reports_refusal(turns[-1].words) else None)
         )
     )
     if problem is None:
@@ -350,17 +351,24 @@ def _ids(call: Call, ways: Mapping[str, str]) -> dict[str, set[str]]:
     return found
 
 
-def _unreported(asked: Call, calls: Sequence[Call], outcomes: Sequence[Outcome], last: Reply) -> str | None:
+def _unreported(
+    toolbox: Toolbox, asked: Call, calls: Sequence[Call], outcomes: Sequence[Outcome], last: Reply
+) -> str | None:
     """Return a complaint if a call was not tried that the tool refuses, or the last reply does not say so."""
-    tried = any(
-        one.tool == asked.tool
-        and is_refused(outcome, one.args)
-        and all(name in one.args and _same(value, one.args[name]) for name, value in asked.args.items())
-        for one, outcome in zip(calls, outcomes, strict=False)
-    )
-    if not tried:
+    properties = toolbox.world.tools[asked.tool].properties
+    defaults: dict[str, Json] = {name: schema.get("default") for name, schema in properties.items()}
+
+    def is_it(call: Call) -> bool:
+        wanted, made = ({**defaults, **one.args} for one in (asked, call))
+        return call.tool == asked.tool and all(_same(wanted.get(name), made[name]) for name in made)
+
+    tried = [
+        is_refused(outcome, one.args) for one, outcome in zip(calls, outcomes, strict=False) if is_it(one)
+    ]
+    if not any(tried):
         return f"What was asked for was not tried: {_cut(format_calls([asked], 'python'))}."
-    return None if not last.calls and declines(last.words) else "It does not say that it cannot be done."
+    is_said = not last.calls and reports_refusal(last.words)
+    return None if is_said else "The last reply has no line `Refused: REASON`."
 
 
 def _unanswered(task: Task, reply: Reply) -> str | None:

@@ -36,6 +36,8 @@ from genenv.types import Json
 
 _SEEN = 3
 """Number of values of a kind that show whether it holds days."""
+_FAULT = re.compile(r"\b(?:(?!Value|Permission)[A-Z]\w*Error|NoneType|Traceback|out of range|[tT]imed out)\b")
+"""Words of a failure that is no refusal."""
 _FEWEST_WORDS = 3
 """Minimum number of words with which a tool says why it refuses a call."""
 FRESH = "new"
@@ -124,9 +126,12 @@ def succeeded(outcome: Outcome, *, writes: bool, args: Mapping[str, Json] = Mapp
 
 
 def is_said_refusal(outcome: Outcome, args: Mapping[str, Json]) -> bool:
-    """Whether a call failed with some words on why; see `is_refused`."""
-    said = outcome.error if outcome.error is not None else outcome.text
-    return is_refused(outcome, args) and len(words_of(said)) >= _FEWEST_WORDS
+    """Whether a call failed with some words on why, which are no fault of the tool; see `is_refused`."""
+    result = parsed_result(outcome.result)
+    told = result.items() if isinstance(result, Mapping) else [("message", result)]
+    said = outcome.error or " ".join(str(one) for name, one in told if name in _OF_ANSWERS - {"status"})
+    is_told = len(words_of(said)) >= _FEWEST_WORDS and not _FAULT.search(said)
+    return is_told and is_refused(outcome, args)
 
 
 def is_refused(outcome: Outcome, args: Mapping[str, Json] = MappingProxyType({})) -> bool:

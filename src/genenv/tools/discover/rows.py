@@ -19,11 +19,18 @@ HOW_MANY = "how many"
 _EXTREMES = {"highest": max, "lowest": min, "latest": max, "earliest": min}
 """Words for the row with the largest or smallest value of a field."""
 _OF_NUMBERS, _OF_DAYS = ("highest", "lowest"), ("latest", "earliest")
-_FEWEST = 2
-"""Minimum number of rows that can be compared."""
-_RANKS = frozenset({"grade", "index", "level", "position", "priority", "rank", "severity", "tier", "version"})
+_FEWEST, _MOST = 2, 200
+"""Minimum and maximum number of rows that are asked about."""
+_PAGING = frozenset(
+    {"count", "cursor", "has", "limit", "more", "next", "offset", "page", "pages", "size", "total"}
+)
+"""Words of fields beside a list that says how many there are, or is a part of more."""
+_RANKS = frozenset(
+    {"floor", "grade", "index", "level", "line", "page", "phone", "position", "postcode", "priority", "rank"}
+    | {"row", "severity", "tier", "version", "zip"}
+)
 """Words for numbers of which the smallest may be called the highest, or none."""
-_DAY = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?Z?)?")
+_DAY = re.compile(r"\d{4}-\d\d-\d\d(?:([T ])\d\d:\d\d(?::\d\d)?Z?)?")
 
 
 def found_at(result: Json, path: Sequence[str | int]) -> Json:
@@ -48,7 +55,8 @@ def row_answers(result: Json) -> dict[str, tuple[Path, Json]]:
     found: dict[str, tuple[Path, Json]] = {}
     for place, rows in _lists(result, ()):
         named = _naming(rows)
-        for path in ((*place, HOW_MANY), *((*place, one, named) for one in _choices(rows) if named)):
+        counted = [] if _is_part(result, place) else [(*place, HOW_MANY)]
+        for path in (*counted, *((*place, one, named) for one in _choices(rows) if named)):
             found[".".join(map(str, path))] = (path, found_at(result, path))
     return found
 
@@ -89,8 +97,19 @@ def _lists(value: Json, place: Path) -> Iterator[tuple[Path, list[Json]]]:
         for key, one in value.items():
             if "." not in key:
                 yield from _lists(one, (*place, key))
-    elif isinstance(value, list) and len(value) >= _FEWEST:
+    elif isinstance(value, list) and _FEWEST <= len(value) <= _MOST:
         yield place, value
+
+
+def _is_part(result: Json, place: Path) -> bool:
+    """Whether what stands beside a list says that it may be a page of more; a number of its rows does not."""
+    beside = at(result, place[:-1]) if place else None
+    known = _PAGING | {*words_of(str(place[-1]))} if place else _PAGING
+    says_nothing = (None, False, len(cast("Sequence[Json]", at(result, place))))
+    return isinstance(beside, Mapping) and any(
+        name != place[-1] and {*words_of(name)} <= known and one not in says_nothing
+        for name, one in beside.items()
+    )
 
 
 def _of_rows(rows: Sequence[Json], part: str) -> Json:
@@ -111,7 +130,7 @@ def _choices(rows: Sequence[Json]) -> Iterator[str]:
     first = rows[0] if rows else None
     for field in first if isinstance(first, Mapping) else ():
         values = _compared(rows, field)
-        for word in _words_for(rows, field) if values and "." not in field else ():
+        for word in _words_for(rows, field) if values and field and "." not in field else ():
             if values and values.count(_EXTREMES[word](values)) == 1:
                 yield f"{word} {field}"
 
@@ -129,9 +148,10 @@ def _compared(rows: Sequence[Json], field: str) -> list[Any] | None:
         return None
     values = [row.get(field) if isinstance(row, Mapping) else None for row in rows]
     if all(isinstance(one, int | float) and not isinstance(one, bool) for one in values):
-        return values
-    is_moment = all(isinstance(one, str) and _DAY.fullmatch(one) for one in values)
-    return values if is_moment and len({len(cast(str, one)) for one in values}) == 1 else None
+        return None if any(one != one for one in values) else values  # NaN
+    days = [_DAY.fullmatch(one) if isinstance(one, str) else None for one in values]
+    alike = {(len(day[0]), day[1]) if day else None for day in days}
+    return values if len(alike) == 1 and None not in alike else None
 
 
 def _naming(rows: Sequence[Json]) -> str:

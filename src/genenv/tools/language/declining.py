@@ -20,11 +20,7 @@ _DECLINES = re.compile(
     r"|(?:no|none of) (?:[\w ]{0,20})?(?:tools?|functions?|way|option))\b",
     re.IGNORECASE,
 )
-_REPORTS = re.compile(
-    r"\b(?:already|denied|errors?|fail(?:s|ed|ure)?|invalid|must|not allowed|only"
-    r"|refus(?:es|ed|al)|reject(?:s|ed|ion)|was(?: not|n['’]t)|did(?: not|n['’]t))\b",
-    re.IGNORECASE,
-)
+_REFUSED = re.compile(r"^[^\w\n]{0,6}refused[*_]*[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _ASKS = re.compile(
     r"\b(?:which|what|who|how|when|where)\b[^?]{3,400}\?"
     r"|\b(?:need|missing|specify|provide|(?:tell|give|send) me|(?:please|you) share|(?:let me|like to) know"
@@ -38,9 +34,9 @@ _SENTENCE = re.compile(r"(?:\b(?:e\.g|i\.e)\.|\.(?=\w)|[^.!?\n])+[.!?]?")
 """A sentence; points inside amounts, addresses and `e.g.` do not end it."""
 
 
-def declines(words: str) -> bool:
-    """Whether a reply says in English that something cannot be done, or was refused."""
-    return _DECLINES.search(words) is not None or _REPORTS.search(words) is not None
+def reports_refusal(words: str) -> bool:
+    """Whether a reply has a line `Refused: REASON`."""
+    return _REFUSED.search(words) is not None
 
 
 def asks(words: str) -> bool:

@@ -8,6 +8,7 @@ wording that ends in `.`, `?` or `!` is a whole utterance; any other is an order
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -46,13 +47,14 @@ _TO_AGENT = re.compile(r",?\s+(?:after|before|once|when|whenever|if|as soon as)\
 """What a documentation tells the agent of when to call: "after you've completed it"."""
 _OPTIONAL = re.compile(
     r"\s+\(optionally\b[^()]*\)|,\s+(?:and\s+)?optionally\b.*|,?\s+with optional\b.*"
-    r"|,\s+or\s+(?:(?:just |only )?(?:all|the ones|those|one|some) )?(?:at|by|for|from|in|of|on|with)\b.*",
+    r"|,\s+or\s+(?:(?:just |only )?(?:all|the ones|those|one|some) )?"
+    r"(?:at|by|for|from|in|of|on|with)\b[^,]*$",
     re.IGNORECASE,
 )
 """What a documentation says of arguments that a call may not have: ", optionally filtered by status", or
 ", or of one day".
 """
-_ALL = re.compile(r"^((?:look up|find out|\w+) )all (?:the )?(?!of\b)")
+_ALL = re.compile(r"^((?:look up|find out|\w+) )all (?:the )?(?!(?:at|but|by|from|in|of|that|those|who)\b)")
 _LISTED = re.compile(r":\s+[\"'`“‘].*")
 """A list of values in a documentation: `: "north" or "south"`."""
 _QUESTION_WORDS = frozenset({"whether", "if", "how", "what", "which", "who", "whose", "when", "where", "why"})
@@ -341,7 +343,8 @@ def _rows_text(path: Sequence[str | int], tool: str) -> str:
 
 def _listed(place: Sequence[str | int], tool: str) -> str:
     """Return what a list holds, in the plural: by its field, or by the last word of the tool's name."""
-    named = label(str(place[-1])) if place else (parts_of(tool) or [""])[-1]
+    of_tool = [*itertools.takewhile(lambda one: one not in PREPOSITIONS, parts_of(tool))]
+    named = label(str(place[-1])) if place else (of_tool or [""])[-1]
     last = named.rpartition(" ")[-1]
     return named if singular(last) != last else f"{named if place else ''} entries".strip()
 
@@ -459,8 +462,8 @@ def _both(
     """
     first, second = steps
     wordings = speech.wordings.get(f"{first.tool}{THEN}{second.tool}", ())
-    if not wordings:
-        return None
+    if not wordings or any(choice(part)[0] for use in second.uses for part in use.path):
+        return None  # wordings of two tools name no row
     properties, found_out = tools[second.tool].properties, {use.parameter for use in second.uses}
     differ = [
         name
