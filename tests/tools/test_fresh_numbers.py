@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from genenv.tools.discover.descriptions import text_format
 from genenv.tools.discover.recipes import FRESH, Held, Recipe, draw_arguments
 from genenv.tools.discover.state_values import Records, held_in
 from genenv.tools.generate.fresh_values import consistent, fresh
@@ -124,6 +125,23 @@ def test_what_begins_a_range_is_not_above_what_ends_it() -> None:
     ordered = {**drawn, "start_date": "2026-04-14", "end_date": "2026-10-31", "priceMin": 4, "priceMax": 9}
     assert consistent(drawn) == ordered
     assert consistent(ordered) == ordered
+    stay = {"pickup": "2026-10-31", "note": "b", "return_by": "2026-04-14"}
+    assert consistent(stay) == {**stay, "pickup": "2026-04-14", "return_by": "2026-10-31"}
+    ended = {"end": "2026-10-31", "start": "2026-04-14"}
+    assert consistent(ended) == ended
+
+
+@pytest.mark.parametrize(
+    ("told", "form"),
+    [
+        ("first day, ISO format", "date"),
+        ("ISO date", "date"),
+        ("ISO 8601 date", "date-time"),
+        ("day and time, ISO format", ""),
+    ],
+)
+def test_a_description_says_that_a_text_is_a_day(told: str, form: str) -> None:
+    assert text_format(told) == form
 
 
 def test_a_made_up_address_is_that_of_the_only_person_who_is_named() -> None:

@@ -168,13 +168,15 @@ class Probe:
             return
         held, plain = self._held.values, [one for one in self._needed if one in self._tool.properties]
         for slot, way in [(one, way) for one in plain for way in self._named(one)]:
-            own = {*map(str, held.get(best.ways[slot], ()))}
+            known, own = best.ways[slot], {*map(str, held.get(best.ways[slot], ()))}
             more = arguments(self._tool, slot, [one for one in held[way] if str(one) not in own])
-            if not own or not more or not own < {*map(str, held[way])} or self.is_late():
+            is_new = more or way in [*self._named(slot), known][: [*self._named(slot), known].index(known)]
+            if not own or not is_new or not own <= {*map(str, held[way])} or self.is_late():
                 continue
             ways, good = {**best.ways, slot: way}, 0
             for _ in range(_MORE_TRIES):
-                args = {**(self._drawn(best.ways, together=False) or {}), slot: self._rng.choice(more)}
+                args = self._drawn(best.ways, together=False) or {}
+                args |= {slot: self._rng.choice(more)} if more else {}
                 good += succeeded(self._done(args, ways), writes=best.writes, args=args)
             if good >= _MORE_TRIES * best.rate / _HALF and (tried := self._tried(ways, _MORE_TRIES)).rate:
                 best, self._found = tried, [tried]
@@ -326,6 +328,7 @@ class Probe:
         optional, changed = self._optional(tried)
         shows, told = shown_by(tried.good)
         ways, writes = {**tried.ways, **optional}, tried.writes or changed
+        plain = self._tool.properties.keys() - {*self._tool.required, *ways}
         return Recipe(
             tool=self._tool.name,
             writes=writes,
@@ -335,7 +338,7 @@ class Probe:
             told=told,
             unseen=tuple(slot for slot in tried.ways if tried.writes and not self._matters(slot, tried)),
             together=tried.together,
-            unused=dict(self._unused),
+            unused={one: why for one, why in self._unused.items() if one in plain},
             related=tuple(
                 pair for pair in self._relations(ways) if self._is_bound(pair, ways, writes=writes)
             ),
@@ -535,9 +538,7 @@ class Probe:
             if ways and not without.writes:  # new ones find nothing
                 others = {one: self._held.values.get(one, [None])[0] for one in self._others(slot, FRESH)}
                 ways += [one for one in filters(self._tool, slot, others) if one not in ways]
-            if not needed:
-                self._calls.clear()
-                self._unused[slot] = NO_TIME
+            self._calls.clear()
             for way in ways:
                 with_it = {outer: FRESH, **without.ways, slot: way}
                 tried = self._tried(with_it, 2 * _TRIES, (outer, slot))
@@ -554,13 +555,7 @@ class Probe:
                     writes = writes or tried.writes
                     break
                 is_idle = True
-            if ways:
-                self._unused[slot] = why_unused(slot, self._calls)
-        self._unused = {
-            slot: why
-            for slot, why in self._unused.items()
-            if slot in self._tool.properties and slot not in found
-        }
+            self._unused[slot] = why_unused(slot, self._calls) if ways else NO_TIME
         return found, writes
 
     def _matters(self, slot: str, tried: Tried, always: Collection[str] = ()) -> bool:

@@ -86,6 +86,7 @@ _DOCUMENTED = re.compile(r"\(?(int|integer|float|number|bool|boolean)\b(?! (?:of
 """The type at the beginning of a description, for a parameter whose schema has none."""
 _FILES = re.compile(r"\b(?:files?|director(?:y|ies)|folders?)\b", re.IGNORECASE)
 _TIME = re.compile(r"(\d{4}-\d{2}-\d{2})?T?(\d{2}:\d{2}(:\d{2})?)?")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _ANY_DIGITS = re.compile(r"\\d[+*]")
 """An unbounded run of digits in a pattern; three digits are drawn for it."""
 _DIGITS = re.compile(
@@ -136,9 +137,13 @@ _MOST_ALLOWED = 8
 def consistent(args: Mapping[str, Json]) -> dict[str, Json]:
     """Return made-up arguments that agree: addresses with names, signs with currencies, and bounds in order.
 
-    A range is what two arguments such as `start` and `end` name.
+    A range is what two arguments such as `start` and `end` name. Of two days, the first one is the earlier
+    one, unless their names say otherwise.
     """
     found = of_one_currency(of_one_person(args))
+    days = [name for name, one in found.items() if isinstance(one, str) and _DAY.fullmatch(one)]
+    if len(days) == 2:
+        found |= dict(zip(days, sorted(str(found[name]) for name in days), strict=True))
     for first, last in _PAIRS:
         for name in args:
             words = name.lower().split(first)
