@@ -294,17 +294,17 @@ _WIDE = 2
 
 def _scaled(schema: JsonObject, name: str, like: Like, *, whole: bool) -> JsonObject:
     """Return the schema of a number with the bounds of known ones, unless it has narrow bounds of its own."""
-    known = like(name)
-    span = range_of(known, whole=whole) or usual_range(name, schema.get("default"), whole=whole)
-    last = (parts_of(name) or [""])[-1]
-    if span is None or "multipleOf" in schema or _RANGES.get(last, (0, 0))[0] < 0:
-        return schema
     least, _ = _bound(schema, "minimum", "exclusiveMinimum", max)
     most, _ = _bound(schema, "maximum", "exclusiveMaximum", min)
-    if not known and last in _RANGES:
+    width = None if least is None or most is None else most - least
+    last = (parts_of(name) or [""])[-1]
+    span = range_of(like(name), whole=whole)
+    if span is None and last not in _RANGES:
+        span = usual_range(name, schema.get("default") if width is None else None, whole=whole)
+    if span is None or "multipleOf" in schema or _RANGES.get(last, (0, 0))[0] < 0:
         return schema
     low, high, step = span
-    if least is not None and most is not None and most - least < _WIDE * high:
+    if width is not None and width < _WIDE * high:
         return schema
     low, high = max(low, low if least is None else least), min(high, high if most is None else most)
     return schema if low > high else {**schema, "minimum": low, "maximum": high, "multipleOf": step}
