@@ -248,6 +248,8 @@ PRICES = [400, 12000, 7800.5, 3100, 950]
         ("new_price", WHOLE, "unit_price", [20, 30, 90], range(20, 91, 10)),
         ("amount", WHOLE, "credit_limit", [0, 500, 2000, 8000], range(500, 8001, 500)),
         ("size", {**WHOLE, "minimum": 1, "maximum": 50}, "size", [2, 5, 16, 5], range(2, 17)),
+        ("size", WHOLE, "size", [1, 1], range(1, 5)),
+        ("size", {**WHOLE, "maximum": 450}, "size", [400, 900, 1200], range(451)),
         ("size", {**WHOLE, "minimum": 40}, "size", [2, 5, 16, 5], range(40, 141)),
         ("share", {**WHOLE, "minimum": 0, "maximum": 30}, "share", [5, 10, 10], range(31)),
         ("depth", {**WHOLE, "default": 1}, "", [], range(1, 6)),

@@ -175,7 +175,8 @@ class Probe:
                 continue
             ways, good = {**best.ways, slot: way}, 0
             for _ in range(_MORE_TRIES):
-                args = self._drawn(best.ways, together=False) or {}
+                if (args := self._drawn(best.ways, together=False)) is None:
+                    break
                 args |= {slot: self._rng.choice(more)} if more else {}
                 good += succeeded(self._done(args, ways), writes=best.writes, args=args)
             if good >= _MORE_TRIES * best.rate / _HALF and (tried := self._tried(ways, _MORE_TRIES)).rate:

@@ -72,4 +72,5 @@ def why_unused(parameter: str, calls: Iterable[tuple[Mapping[str, Json], Outcome
     refused: Sequence[Outcome] = [outcome for args, outcome in given if is_refused(outcome, args)]
     if not refused:
         return f"tried {named}; it made no difference, or nothing was found"
-    return f"tried {named}; last refusal: {(refused[-1].error or refused[-1].text)[:_LONGEST]}"
+    last = " ".join((refused[-1].error or refused[-1].text).split())
+    return f"tried {named}; last refusal: {last[:_LONGEST]}"

@@ -307,7 +307,9 @@ def _scaled(schema: JsonObject, name: str, like: Like, *, whole: bool) -> JsonOb
     if width is not None and width < _WIDE * high:
         return schema
     low, high = max(low, low if least is None else least), min(high, high if most is None else most)
-    return schema if low > high else {**schema, "minimum": low, "maximum": high, "multipleOf": step}
+    return (
+        schema if high - low < 2 * step else {**schema, "minimum": low, "maximum": high, "multipleOf": step}
+    )
 
 
 def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int, like: Like) -> Json:

@@ -24,7 +24,7 @@ _LISTED = frozenset({"entry", "hit", "item", "record", "result", "row"})
 """Words of parameters that say how many are listed at most; a mere `limit` does so, too."""
 _ADDED = LIMITS | {"new"}
 """First words of a parameter that are not in the name of a field."""
-_UNSAID = frozenset({"amount", "level", "number", "value"})
+_UNSAID = frozenset({"amount", "level", "value"})
 """Names of parameters whose field the tool's name says: `set_credit_limit(amount)`."""
 
 Range = tuple[float, float, float]
@@ -98,7 +98,7 @@ def range_of(numbers: Sequence[float], *, whole: bool) -> Range | None:
     step = max(step or _STEPS[-1], 1) if whole else step or _STEPS[-1]
     if is_one:
         low, high = low / 2, high * 2
-    elif high - low < _FEW * step:
+    if high - low < _FEW * step:
         low, high = low - _FEW / 2 * step, high + _FEW / 2 * step
     return max(step, low), high, step
 
