@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import random
+import re
 from datetime import date
 from pathlib import Path
 
@@ -108,6 +109,64 @@ def test_a_count_is_asked_for_though_it_is_the_same_for_all_at_first(quay: Graph
 
 def test_an_error_that_tells_of_days_has_days_tried_first(quay: Graph) -> None:
     assert "arrival" in quay.recipes["renew"].ways["term"] or "insured" in quay.recipes["renew"].ways["term"]
+
+
+class Orchard:
+    """Trees that take few supports each; the search has filters that no name of a field is."""
+
+    def __init__(self) -> None:
+        self.trees = [
+            {"code": f"T{n}", "sort": sort, "worth_eur": 400.0 * n, "supports": n % 3}
+            for n, sort in enumerate(("Russet", "Pippin", "Quince", "Medlar", "Damson", "Mirabelle"), start=1)
+        ]
+
+    def search(
+        self,
+        sort_contains: str | None = None,
+        max_worth: float | None = None,
+        cheaper_than: float | None = None,
+        written: str | None = None,
+        secret: str | None = None,
+    ) -> list[dict[str, object]]:
+        """Search trees."""
+        if secret is not None:
+            raise PermissionError("no secrets here")
+        found = self.trees
+        for least in (max_worth, cheaper_than):
+            found = [one for one in found if least is None or float(str(one["worth_eur"])) <= least]
+        for text in (sort_contains, written):
+            found = [one for one in found if text is None or text in str(one["sort"])]
+        return list(found)
+
+    def add_support(self, tree: str, count: int = 1) -> int:
+        """Add supports to a tree."""
+        found = next(one for one in self.trees if one["code"] == tree)
+        if count < 1 or int(str(found["supports"])) + count > 4:
+            raise ValueError("no more than 4 of them")
+        found["supports"] = int(str(found["supports"])) + count
+        return int(str(found["supports"]))
+
+
+@pytest.fixture(scope="module", params=range(3))
+def orchard(request: pytest.FixtureRequest) -> Graph:
+    return Explorer(InProcessWorld(f"{__name__}:Orchard"), random.Random(request.param)).explore()
+
+
+def test_filters_take_values_that_there_are_whatever_they_are_called(orchard: Graph) -> None:
+    ways = orchard.recipes["search"].ways
+    assert ways["max_worth"] == ways["cheaper_than"] == "trees.*.worth_eur"
+    assert ways["sort_contains"] == ways["written"] == "trees.*.sort"
+
+
+def test_a_count_of_which_large_ones_fail_is_given(orchard: Graph) -> None:
+    assert orchard.recipes["add_support"].ways["count"] == "new"
+
+
+def test_an_optional_argument_that_is_never_given_has_a_reason(orchard: Graph) -> None:
+    (only,) = orchard.recipes["search"].unused.items()
+    assert only[0] == "secret"
+    assert re.fullmatch(r'tried ".+; last refusal: .*no secrets here', only[1])
+    assert not orchard.recipes["add_support"].unused
 
 
 def test_what_begins_and_ends_is_of_one_record() -> None:

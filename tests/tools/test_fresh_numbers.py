@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
-from genenv.tools.discover.recipes import Held, Recipe, draw_arguments
+from genenv.tools.discover.descriptions import text_format
+from genenv.tools.discover.recipes import FRESH, Held, Recipe, draw_arguments
+from genenv.tools.discover.state_values import Records, held_in
 from genenv.tools.generate.fresh_values import consistent, fresh
 from genenv.tools.generate.named_texts import TITLES, alike, dates_from
 from genenv.tools.language.words import FIRST_NAMES
 from genenv.tools.worlds.base import Tool
+from genenv.types import Json
 
 BOUNDS: list[dict[str, Any]] = [
     {"type": "integer", "multipleOf": 10},
@@ -122,6 +125,23 @@ def test_what_begins_a_range_is_not_above_what_ends_it() -> None:
     ordered = {**drawn, "start_date": "2026-04-14", "end_date": "2026-10-31", "priceMin": 4, "priceMax": 9}
     assert consistent(drawn) == ordered
     assert consistent(ordered) == ordered
+    stay = {"pickup": "2026-10-31", "note": "b", "return_by": "2026-04-14"}
+    assert consistent(stay) == {**stay, "pickup": "2026-04-14", "return_by": "2026-10-31"}
+    ended = {"end": "2026-10-31", "start": "2026-04-14"}
+    assert consistent(ended) == ended
+
+
+@pytest.mark.parametrize(
+    ("told", "form"),
+    [
+        ("first day, ISO format", "date"),
+        ("ISO date", "date"),
+        ("ISO 8601 date", "date-time"),
+        ("day and time, ISO format", ""),
+    ],
+)
+def test_a_description_says_that_a_text_is_a_day(told: str, form: str) -> None:
+    assert text_format(told) == form
 
 
 def test_a_made_up_address_is_that_of_the_only_person_who_is_named() -> None:
@@ -202,6 +222,58 @@ def test_a_name_beside_an_age_is_a_persons_and_a_stay_begins_before_it_ends() ->
         assert 18 <= int(str(drawn["age"])) <= 80
         days = [date.fromisoformat(str(drawn[name])) for name in ("check_in", "check_out")]
         assert days == sorted(days)
+
+
+def _drawn(name: str, schema: dict[str, Any], state: Json, tool: str = "change") -> list[float]:
+    """Made-up numbers for a parameter of a tool that has some state."""
+    parameters: dict[str, Any] = {"type": "object", "properties": {name: schema}, "required": [name]}
+    recipe = Recipe(tool=tool, writes=True, ways={name: FRESH}, success=1.0)
+    held = Held(held_in(state, [recipe.ways]), Records(state))
+    made = Tool(name=tool, parameters=parameters)
+    drawn: list[Any] = [draw_arguments(made, recipe, held, random.Random(seed)) for seed in range(60)]
+    return [args[name] for args in drawn]
+
+
+NUMBER: dict[str, Any] = {"type": "number"}
+WHOLE: dict[str, Any] = {"type": "integer"}
+PRICES = [400, 12000, 7800.5, 3100, 950]
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "field", "known", "allowed"),
+    [
+        ("value_eur", NUMBER, "value_eur", PRICES, range(400, 12001, 50)),
+        ("max_value", NUMBER, "value_eur", PRICES, range(400, 12001, 50)),
+        ("year", WHOLE, "queen_year", [2022, 2023, 2024, 2024], range(2020, 2027)),
+        ("new_price", WHOLE, "unit_price", [20, 30, 90], range(20, 91, 10)),
+        ("amount", WHOLE, "credit_limit", [0, 500, 2000, 8000], range(500, 8001, 500)),
+        ("size", {**WHOLE, "minimum": 1, "maximum": 50}, "size", [2, 5, 16, 5], range(2, 17)),
+        ("size", WHOLE, "size", [1, 1], range(1, 5)),
+        ("size", {**WHOLE, "maximum": 450}, "size", [400, 900, 1200], range(451)),
+        ("size", {**WHOLE, "minimum": 40}, "size", [2, 5, 16, 5], range(40, 141)),
+        ("share", {**WHOLE, "minimum": 0, "maximum": 30}, "share", [5, 10, 10], range(31)),
+        ("depth", {**WHOLE, "default": 1}, "", [], range(1, 6)),
+        ("weeks", {**WHOLE, "default": 12}, "", [], range(6, 25)),
+        ("weeks", {**WHOLE, "default": 12, "description": "1 to 52"}, "", [], range(1, 53)),
+        ("count", WHOLE, "", [], range(1, 6)),
+        ("limit", {**WHOLE, "default": 20}, "", [], range(1, 6)),
+        ("max_results", {**WHOLE, "minimum": 1, "maximum": 100}, "", [], range(1, 6)),
+        ("days", WHOLE, "", [], range(1, 101)),
+    ],
+)
+def test_a_made_up_number_is_of_the_scale_of_those_that_there_are(
+    name: str, schema: dict[str, Any], field: str, known: list[float], allowed: range
+) -> None:
+    state: Json = {"objects": [{"id": number, field or "title": one} for number, one in enumerate(known)]}
+    drawn = _drawn(name, schema, state, "set_credit_limit")
+    assert set(drawn) <= set(allowed)
+    assert max(drawn) - min(drawn) >= (allowed[-1] - allowed[0]) / 2
+
+
+def test_numbers_that_count_the_records_are_ids_and_no_scale() -> None:
+    state: Json = {"cars": [{"place": 500 + number, "rate": 40.0 + number % 3} for number in range(9)]}
+    assert not {*_drawn("place", WHOLE, state)} & {*range(500, 509)}
+    assert {*_drawn("rate", WHOLE, state)} <= {*range(38, 45)}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from typing import Any, cast
 import pytest
 from typer.testing import CliRunner
 
-from bundles import EXAMPLES, made
+from bundles import EXAMPLES, by_hand, made
 from genenv.api.environment import Environment
 from genenv.cli.app import app
 from genenv.environments import load_environment
@@ -29,6 +29,7 @@ from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Silent, Stage
 from genenv.tools.bundle import Bundle
 from genenv.tools.check import calls_of
+from genenv.tools.discover.recipes import Recipe
 from genenv.tools.environment import Tools
 from genenv.tools.generate.drawing import Drawn
 from genenv.tools.generate.make_bundle import Made, Wanted, make, readme, summary, warnings
@@ -379,6 +380,22 @@ def test_an_interrupt_says_what_is_kept(
     assert not (tmp_path / ".doors.new").exists()
     if folder.is_dir():
         assert 0 < len(Bundle.open(folder).base) < 30
+
+
+def test_the_readme_says_which_optional_arguments_are_never_given_and_why(tmp_path: Path) -> None:
+    text = "def ring(door: str, times: int = 1, tune: str = '') -> str:\n    return door * times + tune\n"
+    why = 'tried "a"; last refusal: no tunes'
+    one = Recipe(
+        tool="ring", writes=False, ways={"door": "new", "times": "new"}, success=1.0, unused={"tune": why}
+    )
+    bundle = Bundle.open(by_hand(tmp_path / "doors", text, one))
+    with contextlib.closing(bundle.world(5)) as opened:
+        world: Any = SimpleNamespace(tools=opened.tools, left_out={}, network=False, confined=True)
+    told = readme(Made(bundle=bundle, world=world, drawn=Drawn(given={("ring", "door")})))
+    assert "tune: never given |" in told
+    assert f"- `tune` of `ring` is never given: {why}" in told
+    assert "- `times` of `ring` is never given: no drawn task has it" in told
+    assert "`door` of `ring` is never given" not in told
 
 
 def test_the_terminal_shows_all_of_a_short_readme_and_counts_a_long_one(desk_bundle: Path) -> None:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from bundles import made
 from genenv.tools.bundle import graph_json
 from genenv.tools.discover.exploring import Explorer
-from genenv.tools.discover.recipes import Graph, Held, Link, Recipe, draw_arguments
+from genenv.tools.discover.recipes import CallStats, Graph, Held, Link, Recipe, draw_arguments
 from genenv.tools.discover.state_values import Records
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
 from genenv.tools.worlds.in_process import InProcessWorld
@@ -266,6 +266,56 @@ def test_two_arguments_from_one_table_differ() -> None:
         args = draw_arguments(tool, recipe, Held({"tasks.#": ["T-1", "T-2"]}), random.Random(seed))
         assert args is not None
         assert args["task"] != args["parent"]
+
+
+class Kennel:
+    """Dogs of which few have meals: the meals refer to dogs, and tools take any."""
+
+    def __init__(self) -> None:
+        self.dogs = [{"code": f"D{n}", "age": 3, "coat": "long"} for n in range(1, 8)]
+        self.meals = [{"dog": f"D{n}", "grams": 200} for n in (1, 1, 2)]
+        self.walks = [{"dog": f"D{n}", "metres": 900} for n in (1, 2, 3, 4, 5, 6)]
+
+    def birthday(self, dog: str, age: int) -> dict[str, object]:
+        """Set the age of a dog."""
+        found = next(one for one in self.dogs if one["code"] == dog)
+        if found["age"] == age or age > 12:
+            raise ValueError("it is not")
+        found["age"] = age
+        return found
+
+    def trim(self, dog: str, coat: Literal["long", "short"]) -> str:
+        """Trim a dog."""
+        found = next(one for one in self.dogs if one["code"] == dog)
+        if found["coat"] == coat:
+            raise ValueError("it is")
+        found["coat"] = coat
+        return "trimmed"
+
+    def eat(self, dog: str) -> dict[str, object]:
+        """Clear the meal of a dog."""
+        found = next(one for one in self.meals if one["dog"] == dog)
+        self.meals.remove(found)
+        return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_keys_of_records_come_before_fields_that_refer_to_them(seed: int) -> None:
+    recipes = Explorer(InProcessWorld(f"{__name__}:Kennel"), random.Random(seed)).explore().recipes
+    assert recipes["birthday"].ways["dog"] == "dogs.*.code"
+    assert recipes["trim"].ways["dog"] == "dogs.*.code"
+    assert recipes["eat"].ways["dog"] == "meals.*.dog"
+
+
+def test_a_record_that_other_tools_refuse_is_still_drawn_where_it_succeeds() -> None:
+    stats = CallStats()
+    ways = {"dog": "dogs.#"}
+    for _ in range(4):
+        stats.note(Call(tool="trim", args={"dog": "D1"}), ways, good=False)
+        stats.note(Call(tool="trim", args={"dog": "D2"}), ways, good=True)
+        stats.note(Call(tool="show", args={"dog": "D2"}), ways, good=True)
+    assert stats.fails("trim", ways) == {"dog": ("D1",)}
+    assert stats.fails("show", ways) == {}
 
 
 class Garage:

@@ -42,6 +42,10 @@ _FIXED = re.compile(
 BASE64, IDENTIFIER = "described: base64", "described: identifier"
 """Formats of texts that no schema has."""
 _FORMATS = (
+    (
+        "date",
+        re.compile(r"\A(?!.*(?:\btime|\b8601)).*\b(?:date|day)\b.*\bISO\b|\AISO (?:date|day)\b(?!.*\btime)"),
+    ),
     ("date-time", re.compile(r"\b(?:ISO[ -]?8601|RFC[ -]?3339)\b", re.IGNORECASE)),
     (BASE64, re.compile(r"\bbase[ -]?64\b", re.IGNORECASE)),
     ("uuid", re.compile(r"\bUUID\b", re.IGNORECASE)),

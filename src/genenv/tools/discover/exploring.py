@@ -44,6 +44,7 @@ from genenv.tools.discover.state_values import (
     single_paths,
     wanted,
 )
+from genenv.tools.discover.tries import NO_TIME
 from genenv.tools.worlds.base import Call, Outcome, Tool, World
 from genenv.types import Json
 
@@ -62,7 +63,6 @@ _PASSES = 4
 _SETUPS = 6
 """Number of states, made by random writes, that each later pass tries."""
 _LONGEST_SETUP = 4
-_NO_TIME = "there was no time to try it"
 _SHARES = 2.0
 """How much longer one tool may take than the others, of which each has the same share of the time."""
 _SAME = 2
@@ -129,7 +129,7 @@ class Explorer:
             for place, tool in enumerate(left, start=1):
                 if self.is_late():
                     if tool.name not in self._recipes:
-                        self._failures.setdefault(tool.name, _NO_TIME)
+                        self._failures.setdefault(tool.name, NO_TIME)
                     continue
                 again = f"again, {place} of {len(left)}: {tool.name}" if number else tool.name
                 advance(items=0 if number else 1, note=again)

@@ -12,7 +12,7 @@ import math
 import random
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from pydantic import JsonValue
@@ -32,9 +32,12 @@ from genenv.tools.discover.recipes import (
 )
 from genenv.tools.discover.slots import (
     alone,
+    are_categories,
     are_days,
-    is_day,
+    arguments,
+    filters,
     is_free,
+    is_number,
     items,
     meant,
     other_than,
@@ -53,6 +56,7 @@ from genenv.tools.discover.state_values import (
     wanted,
     words_of,
 )
+from genenv.tools.discover.tries import NO_TIME, SURE, Tried, pairs_of, why_unused
 from genenv.tools.generate.fresh_values import is_closed, told_values
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
 from genenv.types import Json
@@ -64,15 +68,10 @@ _WRITES, _FILTERS = 0.75, 0.3
 _MOST_COMBINATIONS = 24
 _MOST_KINDS, _LOOKED_AT = 48, 3
 """Maximum number of kinds that are tried for a parameter, and of their values that must fit its schema."""
-_FEW = 6
-"""Maximum number of distinct values of a category."""
-_CATEGORY = re.compile(r"[A-Za-z]+(?:[_-][a-z]+)*")
 _OF_DAYS = re.compile(r"\b(?:date|isoformat|iso|yyyy)\b", re.IGNORECASE)
 """A word of an error, or of a documentation, that says that a text is a day."""
 _HALF = 2
 """Success rates are rounded to halves before they are compared: a few tries are no more precise."""
-_SURE = 0.5
-"""Success rate from which on no other sources are tried."""
 _STARTS, _PAIRED = 2, 12
 """Maximum number of combinations beside which the likeliest sources of two parameters are tried, and of kinds
 of each of two parameters whose values are tried together."""
@@ -80,29 +79,6 @@ IDLE = "it is said to write, and nothing that can be seen changed"
 """Failure message of a tool that is declared to write, but whose calls change nothing visible."""
 NOTHING = "it answers {}, and nothing that can be seen changed"
 """Failure message of a tool whose answers say nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tried:
-    """The outcome of some tries of one combination of argument sources."""
-
-    ways: Mapping[str, str]
-    rate: float
-    """Share of tries that succeeded, without failed tries that used a value known to fail."""
-    writes: bool
-    good: tuple[tuple[Mapping[str, Json], Outcome], ...]
-    """The arguments and outcomes of the calls that succeeded."""
-    tells: bool = True
-    """Whether answers tell arguments apart, other than by repeating them."""
-    constant: bool = False
-    """Whether all answers are the same, or one refusal in prose that repeats the arguments."""
-    together: bool
-    """Whether calls succeed more often if their arguments come from one record."""
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether the calls are known to do what they are for, so that no other sources need to be tried."""
-        return self.rate >= _SURE and (self.writes or self.tells)
 
 
 class Probe:
@@ -130,10 +106,12 @@ class Probe:
         self._before, self._held, self._slots = before, held, slots(tool)
         self._needed = [slot for slot, needed in self._slots.items() if needed]
         self._fitting, self._named = functools.cache(self._find_fitting), functools.cache(self._find_named)
-        self._found: list[_Tried] = []
+        self._found: list[Tried] = []
         self._starts: list[dict[str, str]] = []
         self._forms: set[str] = set()
         self._plays = 0
+        self._calls: list[tuple[Mapping[str, Json], Outcome]] = []
+        self._unused: dict[str, str] = {}
         self.is_late: Callable[[], bool] = lambda: False
         """Whether there is no time to try anything else."""
         self.comparable: Callable[[Json], Json] = lambda state: state
@@ -179,9 +157,30 @@ class Probe:
                 break
         if not self._found and self._plays - plays <= patience.calls // 2:  # of numbers few may do
             self._try({slot: self._ways(slot)[0] for slot in self._needed}, tries=_MORE_TRIES)
+        self._with_all()
         self._without_chance()
         patience.calls -= self._plays - plays
         patience.seconds -= patience.clock() - start
+
+    def _with_all(self) -> None:
+        """Take sources that have all values of those that were found and others, if these succeed, too."""
+        if (best := max(self._found, key=self._rank, default=None)) is None:
+            return
+        held, plain = self._held.values, [one for one in self._needed if one in self._tool.properties]
+        for slot, way in [(one, way) for one in plain for way in self._named(one)]:
+            known, own = best.ways[slot], {*map(str, held.get(best.ways[slot], ()))}
+            more = arguments(self._tool, slot, [one for one in held[way] if str(one) not in own])
+            is_new = more or way in [*self._named(slot), known][: [*self._named(slot), known].index(known)]
+            if not own or not is_new or not own <= {*map(str, held[way])} or self.is_late():
+                continue
+            ways, good = {**best.ways, slot: way}, 0
+            for _ in range(_MORE_TRIES):
+                if (args := self._drawn(best.ways, together=False)) is None:
+                    break
+                args |= {slot: self._rng.choice(more)} if more else {}
+                good += succeeded(self._done(args, ways), writes=best.writes, args=args)
+            if good >= _MORE_TRIES * best.rate / _HALF and (tried := self._tried(ways, _MORE_TRIES)).rate:
+                best, self._found = tried, [tried]
 
     def _without_chance(self) -> None:
         """Try made-up values where calls succeeded with values that no name suggests, maybe by chance."""
@@ -225,14 +224,7 @@ class Probe:
 
     def _pairs(self, ways: Mapping[str, str], most: int) -> list[dict[str, str]]:
         """Return sources of two parameters at once: some answers do not say which of them is wrong."""
-        options = {slot: self._others(slot, ways[slot])[:most] for slot in self._needed}
-        pairs = [
-            (number + place, {one: way, other: another})
-            for one, other in itertools.combinations(self._needed, 2)
-            for number, way in enumerate(options[one])
-            for place, another in enumerate(options[other])
-        ]
-        return [pair for _, pair in sorted(pairs, key=lambda pair: pair[0])]
+        return pairs_of({slot: self._others(slot, ways[slot])[:most] for slot in self._needed})
 
     def try_again(self, ways: Mapping[str, str]) -> bool:
         """Try sources that are known to succeed in another state; return whether the calls write here."""
@@ -265,7 +257,7 @@ class Probe:
                 if self.is_late() or not self._tried(ways, _TRIES).rate:
                     continue
                 self._found = [self._tried(ways, _MORE_TRIES)]
-                if self._found[0].rate < _SURE / _HALF or (made := self.recipe()) is None:
+                if self._found[0].rate < SURE / _HALF or (made := self.recipe()) is None:
                     continue
                 if made.writes and (sound := self._soundness(made, others)) > score and not self.is_late():
                     best, score = made, sound
@@ -337,6 +329,7 @@ class Probe:
         optional, changed = self._optional(tried)
         shows, told = shown_by(tried.good)
         ways, writes = {**tried.ways, **optional}, tried.writes or changed
+        plain = self._tool.properties.keys() - {*self._tool.required, *ways}
         return Recipe(
             tool=self._tool.name,
             writes=writes,
@@ -346,6 +339,7 @@ class Probe:
             told=told,
             unseen=tuple(slot for slot in tried.ways if tried.writes and not self._matters(slot, tried)),
             together=tried.together,
+            unused={one: why for one, why in self._unused.items() if one in plain},
             related=tuple(
                 pair for pair in self._relations(ways) if self._is_bound(pair, ways, writes=writes)
             ),
@@ -382,7 +376,7 @@ class Probe:
                 return False
         return is_bound
 
-    def _rank(self, tried: _Tried) -> tuple[bool, int, bool, float, int]:
+    def _rank(self, tried: Tried) -> tuple[bool, int, bool, float, int]:
         """Return what combinations are compared by: evidence, how natural the sources are, wrong values.
 
         That wrong values of a source are avoided later counts only for a source that a name suggests.
@@ -395,7 +389,7 @@ class Probe:
         varied = not tried.constant and len({outcome.text for _, outcome in tried.good}) > 1
         return varied or tried.writes, evidence, not less, suits, len(tried.good)
 
-    def _fits_less(self, slot: str, tried: _Tried) -> bool:
+    def _fits_less(self, slot: str, tried: Tried) -> bool:
         """Whether calls succeed with ids that a foreign key lacks, or with no others of a table."""
         alike = [one for one in self._found if one.writes == tried.writes]
         good = {str(one) for of in alike for args, _ in of.good for one in items(args.get(slot))}
@@ -446,7 +440,7 @@ class Probe:
             kinds.sort(key=lambda kind: not are_days(self._held.values[kind][:_LOOKED_AT]))
         return [one for one in dict.fromkeys([*self._ways(slot), *kinds[:_MOST_KINDS]]) if one != way]
 
-    def _tried(self, ways: Mapping[str, str], tries: int, always: Collection[str] = ()) -> _Tried:
+    def _tried(self, ways: Mapping[str, str], tries: int, always: Collection[str] = ()) -> Tried:
         outcomes = list[tuple[dict[str, Json], Outcome]]()
         for number in range(tries):
             args = self._drawn(ways, together=number % 2 == 0, always=always)
@@ -473,7 +467,7 @@ class Probe:
         differ = len({repr(args) for args, _ in good}) > 1
         forms = {form_of(outcome, args) for args, outcome in good}
         refused = is_one_refusal([outcome for _, outcome in good], forms)
-        return _Tried(
+        return Tried(
             ways=ways,
             rate=max(sum(together) / max(1, tries - avoided), sum(bound) / max(1, len(bound))),
             writes=writes,
@@ -486,6 +480,7 @@ class Probe:
     def _done(self, args: dict[str, Json], ways: Mapping[str, str]) -> Outcome:
         """Call the tool, and note how it went."""
         outcome = self._play(args).outcomes[-1]
+        self._calls.append((args, outcome))
         if (form := form_of(outcome, args)).partition(":")[0] not in self._tool.properties:  # of a wrong type
             self._forms.add(form)
         good = succeeded(outcome, writes=outcome.changed or self._tool.writes is True, args=args)
@@ -528,10 +523,9 @@ class Probe:
         if not writes or "id" in words_of(slot) or says_id(*alone(self._tool, slot)):
             return rank
         held = self._held.values[way]
-        category = len(held) <= _FEW and all(_CATEGORY.fullmatch(str(one)) for one in held)
-        return rank if category and words_of(way.rsplit(".", 1)[-1]) == words_of(last) else 0.0
+        return rank if are_categories(held) and words_of(way.rsplit(".", 1)[-1]) == words_of(last) else 0.0
 
-    def _optional(self, without: _Tried) -> tuple[dict[str, str], bool]:
+    def _optional(self, without: Tried) -> tuple[dict[str, str], bool]:
         """Return the sources of optional arguments that make a difference and do not make calls fail.
 
         Also return whether the tool writes if one of them is given: an update without values changes nothing.
@@ -542,17 +536,18 @@ class Probe:
             outer = slot if slot in self._tool.properties else slot.partition(".")[0]
             is_over, is_idle = needed or self.is_late(), False
             ways = [] if is_over else sorted(self._ways(slot), key=lambda way: -suits(slot, way))
-            if ways and not without.writes and takes_day(self._tool, slot):  # new ones find nothing
-                held = self._held.values
-                days = [one for one in self._others(slot, FRESH) if is_day(held.get(one, [None])[0])]
-                ways += [one for one in days[:_FEW] if one not in ways]
+            if ways and not without.writes:  # new ones find nothing
+                others = {one: self._held.values.get(one, [None])[0] for one in self._others(slot, FRESH)}
+                ways += [one for one in filters(self._tool, slot, others) if one not in ways]
+            self._calls.clear()
             for way in ways:
                 with_it = {outer: FRESH, **without.ways, slot: way}
                 tried = self._tried(with_it, 2 * _TRIES, (outer, slot))
-                changes = (
-                    not is_idle or way == FRESH or not tried.writes
-                )  # a note's own title changes nothing
-                least = _WRITES if without.writes else _FILTERS * (not tried.writes)
+                # a note's own title changes nothing, and some numbers may be too large
+                changes = not is_idle or way == FRESH or not tried.writes
+                least = _FILTERS * (without.writes or not tried.writes)
+                if without.writes and not (way == FRESH and is_number(self._tool, slot)):
+                    least = _WRITES
                 if not changes or tried.rate < without.rate * least:
                     continue
                 given = replace(without, ways=with_it, writes=without.writes or tried.writes)
@@ -561,9 +556,10 @@ class Probe:
                     writes = writes or tried.writes
                     break
                 is_idle = True
+            self._unused[slot] = why_unused(slot, self._calls) if ways else NO_TIME
         return found, writes
 
-    def _matters(self, slot: str, tried: _Tried, always: Collection[str] = ()) -> bool:
+    def _matters(self, slot: str, tried: Tried, always: Collection[str] = ()) -> bool:
         """Whether another value of an argument changes the end state, or the result of a tool that reads.
 
         Return True if no other value can be compared.
@@ -591,7 +587,7 @@ class Probe:
     def untraced(self, recipe: Recipe) -> tuple[str, ...]:
         """Return the arguments whose values leave no trace in a comparable state, but are not known to."""
         ways = {slot: way for slot, way in recipe.ways.items() if slot in self._needed}
-        tried = _Tried(ways=ways, rate=recipe.success, writes=True, good=(), together=recipe.together)
+        tried = Tried(ways=ways, rate=recipe.success, writes=True, good=(), together=recipe.together)
         return tuple(one for one in ways if one not in recipe.unseen and not self._matters(one, tried))
 
     def _play(self, args: Mapping[str, Json]) -> Played:

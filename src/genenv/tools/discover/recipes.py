@@ -5,6 +5,7 @@ A value is drawn fresh from the schema (`FRESH`), or taken from a kind of values
 
 from __future__ import annotations
 
+import functools
 import random
 import re
 import time
@@ -30,6 +31,7 @@ from genenv.tools.discover.slots import (
 )
 from genenv.tools.discover.state_values import Records, refers, wanted, words_of
 from genenv.tools.generate.fresh_values import consistent, fresh, told_values
+from genenv.tools.generate.scales import numbers_like
 from genenv.tools.language.words import COLUMN, SAID
 from genenv.tools.worlds.base import Call, Outcome, Tool
 from genenv.types import Json
@@ -72,6 +74,8 @@ class Recipe:
     """Values by argument that always failed while other values succeeded; they are seldom drawn."""
     together: bool = False
     """Whether calls succeed more often if the arguments come from one record of the state."""
+    unused: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Optional arguments that are never given, and why."""
     related: tuple[tuple[str, str], ...] = ()
     """Pairs of arguments that are ids of two records, of which one must hold the id of the other."""
 
@@ -259,11 +263,12 @@ def draw_arguments(
     own = {kind: values for kind, values in rng.choice(alike).items() if kind in kinds} if alike else {}
     args: dict[str, Json] = {}
     rows: dict[str, int] = {}
+    like = functools.partial(numbers_like, tool.name, held.values, held.records)
     for name, way in chosen.items():
         if name not in tool.properties:
             continue
         if way == FRESH:
-            args[name] = fresh(tool, name, rng)
+            args[name] = fresh(tool, name, rng, like)
             if not is_wanted(tool, name) and args[name] == tool.properties[name].get("default"):
                 del args[name]
             continue
@@ -380,7 +385,9 @@ def _place(
         for name, way in fields.items():
             of, field = alone(tool, f"{outer}.{name}")
             if way == FRESH:
-                record[name] = fresh(of, field, rng)
+                record[name] = fresh(
+                    of, field, rng, functools.partial(numbers_like, tool.name, held.values, held.records)
+                )
                 continue
             one = rng.choice(taken(of, field, held.values[way] if own is None else own[way]))
             record[name] = [one] if takes_list(of, field) else one
@@ -433,14 +440,14 @@ class _ToolStats:
         return _often((suspects, times) for suspects, times in self._suspects() if len(suspects) == 1)
 
     def poor(self, faults: set[_Named]) -> set[_Named]:
-        """Return the values that failed often, not counting failures that a known faulty value explains.
+        """Return other values that failed often, not counting failures that a known faulty value explains.
 
         Args:
             faults: known faulty values; other values in the same call are not blamed.
         """
         rest = ((suspects, times) for suspects, times in self._suspects() if faults.isdisjoint(suspects))
         told = {(way, value) for way, held in self.known.items() for value in held}
-        return faults | _often(rest) | told
+        return _often(rest) | told
 
     def _suspects(self) -> Iterator[tuple[Sequence[_Named], int]]:
         """Yield for each failed call its values without any success, and its number of failures."""
@@ -501,7 +508,8 @@ class CallStats:
         if not any(of.good[way] for way in ways.items() for of in (own, self._shared)):
             return found
         faults = self._shared.alone()
-        own_poor, shared_poor = own.poor(own.alone() | faults), self._shared.poor(faults)
+        own_faults = own.alone()
+        own_poor, shared_poor = own_faults | own.poor(own_faults | faults), faults | self._shared.poor(faults)
         for way in ways.items():
             of, poor = (own, own_poor) if own.good[way] else (self._shared, shared_poor)
             if of.good[way]:

@@ -159,6 +159,16 @@ def are_days(values: Iterable[Json]) -> bool:
     return any(_DAY.match(one) for one in values if isinstance(one, str))
 
 
+_FEW = 6
+"""Maximum number of distinct values of a category."""
+_CATEGORY = re.compile(r"[A-Za-z]+(?:[_-][a-z]+)*")
+
+
+def are_categories(values: Sequence[Json]) -> bool:
+    """Whether values are few words, such as states that several records have."""
+    return len(values) <= _FEW and all(_CATEGORY.fullmatch(str(one)) for one in values)
+
+
 def takes_day(tool: Tool, slot: str) -> bool:
     """Whether a slot takes a day, by its name or its schema."""
     of, name = alone(tool, slot)
@@ -168,6 +178,31 @@ def takes_day(tool: Tool, slot: str) -> bool:
 def is_day(value: Json) -> bool:
     """Whether a value is a day, and no moment of one."""
     return isinstance(value, str) and len(value) == len("2026-11-30") and are_days([value])
+
+
+def is_number(tool: Tool, slot: str) -> bool:
+    """Whether a slot takes a number."""
+    of, name = alone(tool, slot)
+    return of.resolved(of.properties[name]).get("type") in ("integer", "number")
+
+
+_MOST_FILTERS = 8
+"""Maximum number of sources of an optional argument that its name does not suggest."""
+
+
+def filters(tool: Tool, slot: str, firsts: Mapping[str, Json]) -> list[str]:
+    """Return the sources whose values may suit an optional argument of a tool that reads.
+
+    Args:
+        tool: the tool.
+        slot: the argument.
+        firsts: the first value of each source.
+    """
+    if takes_day(tool, slot):
+        return [kind for kind, one in firsts.items() if is_day(one)][:_MOST_FILTERS]
+    kinds = [kind for kind, one in firsts.items() if type(one) in (int, float) and not refers(kind)]
+    texts = [kind for kind, one in firsts.items() if isinstance(one, str)]
+    return (kinds if is_number(tool, slot) else texts)[:_MOST_FILTERS]
 
 
 _DAY = re.compile(r"\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2}")

@@ -34,8 +34,12 @@ _SPOKEN = frozenset({"name", "title"})
 """Words for names that people say; the key of a record is seldom one of these."""
 _SEARCHED = frozenset({"q", "query", "search", "keyword", "term", "text", "phrase"})
 """Words of parameters that search records by the names that people say."""
-_LIMITS = {"min", "max", "minimum", "maximum"}
+LIMITS = frozenset({"min", "max", "minimum", "maximum"})
 """First words of a parameter that bounds the values of a field: `min_length`."""
+_PARTS = frozenset({"contain", "fragment", "like", "match", "part", "prefix", "substring"})
+"""Last words of a parameter that takes a part of the values of a field: `name_contains`."""
+_OWN = _IDS | {"code", "key", "no", "number", "ref", "slug"}
+"""Words for fields that are the id of their record, and no text that others may have, too."""
 _BOUNDS = frozenset({"after", "before", "since", "till", "until"})
 """Words of parameters that bound the dates of what is listed."""
 _WORD = regex.compile(r"\p{Lu}+(?!\p{Ll})|\p{Lu}?\p{Ll}+|[^\W\d_]+|\d+")
@@ -430,8 +434,12 @@ def _likeness(name: tuple[str, ...], tool: set[str], kind: str) -> float:
     asked = set(name)
     if asked <= _SEARCHED and key and set(key) <= _SPOKEN:
         return 1.5
-    if len(name) > 1 and name[0] in _LIMITS:
-        return min(1.2, _likeness(name[1:], tool, kind))
+    if len(name) > 1 and name[-1] in _PARTS:
+        return min(1.2, _likeness(name[:-1], tool, kind))
+    if len(name) > 1 and name[0] in LIMITS:
+        rest = name[1:]
+        is_like = rest in (key[: len(rest)], key[-len(rest) :])  # of `value_eur` and `list_value`
+        return min(1.2, max(_likeness(rest, tool, kind), 0.9 * is_like))
     if name == key and asked <= _BOUNDS and not around & tool:
         return 0.0  # of `list_orders(since)`, no customer's `since`
     if name == key:
@@ -443,8 +451,8 @@ def _likeness(name: tuple[str, ...], tool: set[str], kind: str) -> float:
         if not key and asked <= VALUES:  # the `email` of a contact is no key of the table `emails`
             return 0.0
         if set(head) <= around:
-            is_own = key and asked & set(key) and words_of(parts[-2])[-1:] == (head[-1],)
-            return 3.1 if is_own else 2.5 if key else 2.4 if asked & _SPOKEN else 3.2
+            is_own = words_of(parts[-2])[-1:] == (head[-1],) and (asked & set(key) or set(key) <= _OWN)
+            return 3.1 if is_own and key else 2.5 if key else 2.4 if asked & _SPOKEN else 3.2
         return 2.0 if head[-1] in around else 0.0
     if key and set(key) < asked and asked - set(key) <= around:
         return 2.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -213,6 +213,8 @@ class Drawn:
     """Number of refused programs by reason."""
     unused: Mapping[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
     """Tools that have a recipe but are in no task, with their numbers of refused programs by reason."""
+    given: Collection[tuple[str, str]] = frozenset()
+    """The arguments that tasks give, by tool."""
     out_of_time: bool = False
     """Whether the time limit ended the drawing of tasks."""
 
@@ -225,13 +227,19 @@ class Drawn:
             asked: the requested numbers of training and held-out tasks.
         """
         found, refused = drawing.found, drawing.refused_of
-        used = {step.tool for side in found.values() for program in side for step in program.calls}
+        steps = [step for side in found.values() for program in side for step in program.calls]
+        used = {step.tool for step in steps}
         return cls(
             base=len(found[False]),
             held_out=len(found[True]),
             asked=asked,
             refused=drawing.refused,
             unused={tool: refused.get(tool, Counter()) for tool in drawing.subjects if tool not in used},
+            given={
+                (step.tool, name)
+                for step in steps
+                for name in (*step.args, *(use.parameter for use in step.uses))
+            },
             out_of_time=drawing.is_over() and any(len(found[side]) < asked[side] for side in (False, True)),
         )
 

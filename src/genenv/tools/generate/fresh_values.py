@@ -36,6 +36,7 @@ from genenv.tools.generate.named_texts import (
     random_second,
     usual_text,
 )
+from genenv.tools.generate.scales import range_of, usual_range
 from genenv.tools.language.words import NOTES, PEOPLE, QUALITIES, THINGS
 from genenv.tools.worlds.base import Tool
 from genenv.types import Json, JsonObject
@@ -85,6 +86,7 @@ _DOCUMENTED = re.compile(r"\(?(int|integer|float|number|bool|boolean)\b(?! (?:of
 """The type at the beginning of a description, for a parameter whose schema has none."""
 _FILES = re.compile(r"\b(?:files?|director(?:y|ies)|folders?)\b", re.IGNORECASE)
 _TIME = re.compile(r"(\d{4}-\d{2}-\d{2})?T?(\d{2}:\d{2}(:\d{2})?)?")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _ANY_DIGITS = re.compile(r"\\d[+*]")
 """An unbounded run of digits in a pattern; three digits are drawn for it."""
 _DIGITS = re.compile(
@@ -103,9 +105,20 @@ _ENDING = re.compile(r"(?<![\w.])\.([a-z][a-z0-9]{1,4})\b")
 """The ending of a file in a description, as in `a .csv or .tsv file`."""
 
 
-def fresh(tool: Tool, parameter: str, rng: random.Random) -> Json:
-    """Return a random value that the schema allows, usually one that people would say."""
-    return _value(tool, tool.properties[parameter], parameter, rng, 0)
+Like = Callable[[str], Sequence[float]]
+"""Returns the known numbers of the field that a parameter is called like."""
+
+
+def fresh(tool: Tool, parameter: str, rng: random.Random, like: Like = lambda _: ()) -> Json:
+    """Return a random value that the schema allows, usually one that people would say.
+
+    Args:
+        tool: the tool.
+        parameter: its parameter.
+        rng: random numbers.
+        like: returns known numbers; made-up ones are of their scale.
+    """
+    return _value(tool, tool.properties[parameter], parameter, rng, 0, like)
 
 
 def other_values(tool: Tool, parameter: str, value: Json, rng: random.Random) -> list[Json]:
@@ -124,9 +137,13 @@ _MOST_ALLOWED = 8
 def consistent(args: Mapping[str, Json]) -> dict[str, Json]:
     """Return made-up arguments that agree: addresses with names, signs with currencies, and bounds in order.
 
-    A range is what two arguments such as `start` and `end` name.
+    A range is what two arguments such as `start` and `end` name. Of two days, the first one is the earlier
+    one, unless their names say otherwise.
     """
     found = of_one_currency(of_one_person(args))
+    days = [name for name, one in found.items() if isinstance(one, str) and _DAY.fullmatch(one)]
+    if len(days) == 2:
+        found |= dict(zip(days, sorted(str(found[name]) for name in days), strict=True))
     for first, last in _PAIRS:
         for name in args:
             words = name.lower().split(first)
@@ -173,7 +190,7 @@ def told_values(tool: Tool, parameter: str) -> str:
     return "its description" if is_told else ""
 
 
-def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
+def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int, like: Like) -> Json:
     told, beside = str(schema.get("description", "")), schema.get("examples")
     schema = tool.resolved(schema)
     if "const" in schema:
@@ -189,20 +206,21 @@ def _value(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth:
             return rng.random() < 0.5
         case "integer" | "number":
             whole = kind == "integer" or bool(_WHOLE & {*words_of(name)[-1:]})
-            return _number(_bounded(schema, told), name, rng, whole=whole)
+            return _number(_scaled(_bounded(schema, told), name, like, whole=whole), name, rng, whole=whole)
         case "array":
-            return _array(tool, {"description": told, **schema}, name, rng, depth)
+            return _array(tool, {"description": told, **schema}, name, rng, depth, like)
         case "object":
-            return _object(tool, schema, name, rng, depth)
+            return _object(tool, schema, name, rng, depth, like)
         case "null":
             return None
         case None if not schema.keys() & _ONE_OF and (said := _DOCUMENTED.match(told)):
             if said[1].lower().startswith("bool"):
                 return rng.random() < 0.5
             bounded, whole = {"minimum": 1, **_bounded(schema, told)}, said[1].lower() != "float"
-            return _number(bounded, name, rng, whole=whole)
+            return _number(_scaled(bounded, name, like, whole=whole), name, rng, whole=whole)
         case None if not schema.keys() & _ONE_OF and _COUNTED & {*words_of(name)[-1:]}:
-            return _number({"minimum": 1, **_bounded(schema, told)}, name, rng, whole=True)
+            bounded = {"minimum": 1, **_bounded(schema, told)}
+            return _number(_scaled(bounded, name, like, whole=True), name, rng, whole=True)
         case _:
             if allowed := listed(told):
                 return rng.choice(allowed)
@@ -270,23 +288,47 @@ def _bounded(schema: JsonObject, description: str) -> JsonObject:
     return {**schema, "minimum": int(match[1]), "maximum": int(match[2])}
 
 
-def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
+_WIDE = 2
+"""How much more than the numbers of its scale the bounds of a number must allow to be narrowed to these."""
+
+
+def _scaled(schema: JsonObject, name: str, like: Like, *, whole: bool) -> JsonObject:
+    """Return the schema of a number with the bounds of known ones, unless it has narrow bounds of its own."""
+    least, _ = _bound(schema, "minimum", "exclusiveMinimum", max)
+    most, _ = _bound(schema, "maximum", "exclusiveMaximum", min)
+    width = None if least is None or most is None else most - least
+    last = (parts_of(name) or [""])[-1]
+    span = range_of(like(name), whole=whole)
+    if span is None and last not in _RANGES:
+        span = usual_range(name, schema.get("default") if width is None else None, whole=whole)
+    if span is None or "multipleOf" in schema or _RANGES.get(last, (0, 0))[0] < 0:
+        return schema
+    low, high, step = span
+    if width is not None and width < _WIDE * high:
+        return schema
+    low, high = max(low, low if least is None else least), min(high, high if most is None else most)
+    return (
+        schema if high - low < 2 * step else {**schema, "minimum": low, "maximum": high, "multipleOf": step}
+    )
+
+
+def _array(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int, like: Like) -> Json:
     least = min(max(1, int(cast(int, schema.get("minItems", 1)))), _MOST_ITEMS)
     most = max(least, min(least + 1, int(cast(int, schema.get("maxItems", least + 1)))))
     if depth >= _DEEPEST:
         return []
     if places := cast("Sequence[JsonObject]", schema.get("prefixItems", ())):
-        return [_value(tool, one, name, rng, depth + 1) for one in places]
+        return [_value(tool, one, name, rng, depth + 1, like) for one in places]
     items = cast(JsonObject, schema.get("items", {"type": "string"}))
     if items.get("type") == "number" and items.keys().isdisjoint(_BOUNDS):
         items = {**items, "type": "integer"}  # a list of numbers is mostly one of ids
     if items.get("type") == "string":
         items = {"description": schema.get("description", ""), **items}
-    drawn = [_value(tool, items, name, rng, depth + 1) for _ in range(rng.randint(least, most))]
+    drawn = [_value(tool, items, name, rng, depth + 1, like) for _ in range(rng.randint(least, most))]
     return list({repr(one): one for one in drawn}.values()) if least <= 1 else drawn
 
 
-def _object(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int) -> Json:
+def _object(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth: int, like: Like) -> Json:
     if depth >= _DEEPEST:
         return {}
     required = set(cast("Sequence[str]", schema.get("required", ())))
@@ -294,7 +336,7 @@ def _object(tool: Tool, schema: JsonObject, name: str, rng: random.Random, depth
     if (noun := record_noun(tool, schema, name)) != tool.name:
         tool = replace(tool, name=noun)
     drawn = {
-        field: _value(tool, inner, field, rng, depth + 1)
+        field: _value(tool, inner, field, rng, depth + 1, like)
         for field, inner in properties.items()
         if field in required or "const" in inner  # it may tell which alternative it is
     }

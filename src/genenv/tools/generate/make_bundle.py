@@ -405,9 +405,22 @@ def _table(made: Made) -> list[str]:
     lines = ["| tool | | its arguments come from | succeeds |", "|---|---|---|---|"]
     for one in made.graph.recipes.values():
         tool = made.world.tools[one.tool]
-        ways = ", ".join(f"{slot}: {way} ({found_by(tool, slot, way)})" for slot, way in one.ways.items())
+        named = [f"{slot}: {way} ({found_by(tool, slot, way)})" for slot, way in one.ways.items()]
+        ways = ", ".join([*named, *(f"{name}: never given" for name in one.unused)])
         lines.append(f"| {one.tool} | {'writes' if one.writes else 'reads'} | {ways} | {one.success:.0%} |")
     return lines
+
+
+def _never_given(made: Made) -> Iterator[str]:
+    """Yield a line for each optional argument that no task gives, with the reason."""
+    used = {tool for tool, _ in made.drawn.given}
+    for one in made.graph.recipes.values():
+        unused = {**one.unused}
+        for name in made.world.tools[one.tool].properties if one.tool in used else ():
+            if name in one.ways and (one.tool, name) not in made.drawn.given:
+                unused[name] = "no drawn task has it"
+        for name, why in unused.items():
+            yield f"- `{name}` of `{one.tool}` is never given: {why}"
 
 
 _DENIED = re.compile(r"EACCES|EROFS|EPERM|[Pp]ermission denied|Read-only file system")
@@ -492,7 +505,7 @@ def _notes(made: Made) -> Sequence[str]:
             named = ", ".join(f"`{name}`" for name in one.unseen)
             told = "leaves no trace in the state: a call must have what the task states"
             notes.append(f"- {named} of `{one.tool}` {told}")
-    notes += _no_tools(made.world.left_out)
+    notes += [*_never_given(made), *_no_tools(made.world.left_out)]
     if isinstance(made.world, MockWorld | PythonWorld):
         notes += [f"- {one}" for one in made.world.remarks]
     if volatile := made.bundle.about.state.volatile:
