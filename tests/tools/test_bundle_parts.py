@@ -429,3 +429,37 @@ def test_a_stated_value_of_the_state_that_no_check_sees_makes_no_task(tmp_path: 
     assert found[0] is None
     assert isinstance(found[1], Rejection)
     assert found[1].explanation == "With another day of sow the end is the same."
+
+
+TAKING_BACK = '''
+from typing import Literal
+
+items = {f"I-{n}": {"state": "lent", "note": ""} for n in range(6)}
+
+
+def take_back(
+    item: str, condition: Literal["good", "worn", "broken"], shelf: Literal["A", "B", "C"] = "A"
+) -> dict:
+    """Take an item back."""
+    if items[item]["state"] != "lent":
+        return {"error": "it is not lent out"}
+    items[item]["state"] = "workshop" if condition == "broken" else f"shelf {shelf}"
+    return items[item]
+'''
+
+
+def test_a_listed_value_that_the_state_does_not_tell_from_another_is_compared_as_it_stands(
+    tmp_path: Path,
+) -> None:
+    """Of "good" and "worn" the state shows the same; a task may ask for either, the other is wrong."""
+    (tmp_path / "back.py").write_text(TAKING_BACK)
+    bundle = made(tmp_path / "back", tmp_path / "back.py", base=12, held_out=4)
+    assert "condition" in bundle.graph.recipes["take_back"].unseen
+    env = Tools(folder=tmp_path / "back")
+    for condition, other in (("good", "worn"), ("worn", "good"), ("broken", "good")):
+        task = asked(env, Call(tool="take_back", args={"item": "I-1", "condition": condition}))
+        assert isinstance(task, Task)
+        assert env.audit(task, random.Random(0)) is None
+        assert env.check(task, task.oracle).success
+        assert not env.check(task, (task.oracle[0].replace(condition, other), *task.oracle[1:])).success
+    env.world.close()

@@ -31,8 +31,8 @@ from genenv.tools.discover.recipes import (
     succeeded,
 )
 from genenv.tools.discover.slots import (
+    allowed_values,
     alone,
-    are_categories,
     are_days,
     arguments,
     filters,
@@ -54,9 +54,8 @@ from genenv.tools.discover.state_values import (
     refers,
     untold,
     wanted,
-    words_of,
 )
-from genenv.tools.discover.tries import NO_TIME, SURE, Tried, pairs_of, why_unused
+from genenv.tools.discover.tries import NO_TIME, SURE, Tried, pairs_of, suits, why_unused
 from genenv.tools.generate.fresh_values import is_closed, told_values
 from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
 from genenv.types import Json
@@ -337,7 +336,7 @@ class Probe:
             success=tried.rate,
             shows=shows,
             told=told,
-            unseen=tuple(slot for slot in tried.ways if tried.writes and not self._matters(slot, tried)),
+            unseen=tuple(one for one in tried.ways if tried.writes and not self._is_seen(one, tried)),
             together=tried.together,
             unused={one: why for one, why in self._unused.items() if one in plain},
             related=tuple(
@@ -509,21 +508,8 @@ class Probe:
         return draw_arguments(self._tool, recipe, self._held, self._rng, always)
 
     def _suits(self, slot: str, way: str, *, writes: bool) -> float:
-        """Return a score that ranks sources of equal success rate.
-
-        Tools that read prefer existing values. Tools that write prefer existing ids and categories, and fresh
-        other values.
-        """
-        if way == FRESH:
-            return 0.5 if writes else 0.0
-        named, last = self._named(slot), slot.rpartition(".")[2]
-        if way not in named:
-            return -0.1 if names_records(way) else -0.2 + 0.05 * way.endswith(INDEX)
-        rank = 1 - 0.1 * named.index(way)
-        if not writes or "id" in words_of(slot) or says_id(*alone(self._tool, slot)):
-            return rank
-        held = self._held.values[way]
-        return rank if are_categories(held) and words_of(way.rsplit(".", 1)[-1]) == words_of(last) else 0.0
+        held = self._held.values.get(way, ())
+        return suits(self._tool, slot, way, self._named(slot), held, writes=writes)
 
     def _optional(self, without: Tried) -> tuple[dict[str, str], bool]:
         """Return the sources of optional arguments that make a difference and do not make calls fail.
@@ -583,6 +569,19 @@ class Probe:
             if seen[0] != seen[1]:
                 return True
         return not compared
+
+    def _is_seen(self, slot: str, tried: Tried) -> bool:
+        """Whether the end state shows an argument: each of its allowed values, if these are listed."""
+        allowed = allowed_values(self._tool, slot)
+        drawn = self._drawn(tried.ways, together=tried.together) if len(allowed) > 2 else None
+        ends: list[Json] = []
+        for one in allowed if drawn else ():
+            args: dict[str, Json] = {**(drawn or {}), slot: one}
+            played = self._play(args)
+            if not is_refused(played.outcomes[-1], args):
+                ends.append(self.comparable(played.state))
+        are_seen = all(one != other for one, other in itertools.combinations(ends, 2))
+        return are_seen and self._matters(slot, tried)
 
     def untraced(self, recipe: Recipe) -> tuple[str, ...]:
         """Return the arguments whose values leave no trace in a comparable state, but are not known to."""

@@ -208,3 +208,9 @@ def filters(tool: Tool, slot: str, firsts: Mapping[str, Json]) -> list[str]:
 _DAY = re.compile(r"\d{4}-\d\d|\d{1,2}[./]\d{1,2}[./]\d{2}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:")
 _WHOLE = re.compile(r"-?(?:0|[1-9]\d{0,14})")
+
+
+def allowed_values(tool: Tool, slot: str) -> Sequence[Json]:
+    """Return the values that the schema of an argument lists; empty if it lists none."""
+    alone_in, name = alone(tool, slot)
+    return cast("Sequence[Json]", alone_in.resolved(alone_in.properties[name]).get("enum", ()))

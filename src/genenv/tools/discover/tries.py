@@ -7,8 +7,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from genenv.tools.discover.recipes import is_refused
-from genenv.tools.worlds.base import Outcome
+from genenv.tools.discover.descriptions import says_id
+from genenv.tools.discover.recipes import FRESH, is_refused
+from genenv.tools.discover.slots import alone, are_categories
+from genenv.tools.discover.state_values import INDEX, names_records, words_of
+from genenv.tools.worlds.base import Outcome, Tool
 from genenv.types import Json
 
 SURE = 0.5
@@ -74,3 +77,30 @@ def why_unused(parameter: str, calls: Iterable[tuple[Mapping[str, Json], Outcome
         return f"tried {named}; it made no difference, or nothing was found"
     last = " ".join((refused[-1].error or refused[-1].text).split())
     return f"tried {named}; last refusal: {last[:_LONGEST]}"
+
+
+def suits(
+    tool: Tool, slot: str, way: str, named: Sequence[str], held: Sequence[Json], *, writes: bool
+) -> float:
+    """Return a score that ranks sources of equal success rate.
+
+    Tools that read prefer existing values. Tools that write prefer existing ids and categories, and fresh
+    other values.
+
+    Args:
+        tool: the tool.
+        slot: the argument.
+        way: the source.
+        named: the sources that the argument's name suggests, likeliest first.
+        held: the values of the source.
+        writes: whether the tool writes.
+    """
+    if way == FRESH:
+        return 0.5 if writes else 0.0
+    if way not in named:
+        return -0.1 if names_records(way) else -0.2 + 0.05 * way.endswith(INDEX)
+    rank = 1 - 0.1 * named.index(way)
+    if not writes or "id" in words_of(slot) or says_id(*alone(tool, slot)):
+        return rank
+    is_same = words_of(way.rsplit(".", 1)[-1]) == words_of(slot.rpartition(".")[2])
+    return rank if are_categories(held) and is_same else 0.0
