@@ -102,7 +102,10 @@ def test_a_server_that_cannot_be_forked_or_behaves_otherwise_then_is_started_ane
     assert world.is_forked == (mode == "process")
     if mode == "thread":
         for _ in range(2):
-            assert [one.error for one in world.play_uncached([LEND, LEND]).outcomes] == [None, "somebody has it"]
+            assert [one.error for one in world.play_uncached([LEND, LEND]).outcomes] == [
+                None,
+                "somebody has it",
+            ]
         assert counted(log)["loaded"] >= 3
     source = completed(tmp_path, mode)
     assert source is not None

@@ -21,7 +21,8 @@ STRING = {"type": "string"}
 BOOKS = {
     f"B-{number}": {"title": title, "shelf": shelf, "reader": ""}
     for number, (title, shelf) in enumerate(
-        [("Dune", "north"), ("Emma", "east"), ("Ulysses", "north"), ("Walden", "west"), ("Ivanhoe", "east")], 1
+        [("Dune", "north"), ("Emma", "east"), ("Ulysses", "north"), ("Walden", "west"), ("Ivanhoe", "east")],
+        1,
     )
 }
 READERS = {"R-1": "Ada", "R-2": "Ben", "R-3": "Cleo"}

@@ -11,12 +11,13 @@ import itertools
 import json
 import random
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from genenv.environments.stepwise import blocking
 from genenv.progress import Reporter, staged
+from genenv.tools.discover.answers import result_values
 from genenv.tools.discover.exploring import IDLE, Explorer
 from genenv.tools.discover.recipes import FRESH, Graph, Recipe
 from genenv.tools.language.wording import value_text
@@ -132,7 +133,7 @@ def with_questions(
         return explorer, found.checked(graph, ())
     asked = ObservedWorld(explorer.world, found.questions)
     asking = Explorer.of(asked, graph, random.Random(f"{seed} probing"))
-    asking.also, asking.seconds_left = explorer.also, explorer.seconds_left
+    asking.also, asking.seconds_left, asking.writers = explorer.also, explorer.seconds_left, found.writers
     with staged(reporter, "trying the tools again", items=len(asking.world.tools), unit="tools"):
         after = asking.explore(graph)
     wrote = {name for name, one in graph.recipes.items() if one.writes}
@@ -170,11 +171,14 @@ def find_unseen(explorer: Explorer, graph: Graph, rng: random.Random, *, is_part
         rng: draws calls.
         is_partly_unseen: whether there is such state for sure.
     """
+    world = explorer.world
     readers = {name: one for name, one in graph.recipes.items() if not one.writes}
     calls = {name: list(_drawn(explorer, one, _EACH, rng)) for name, one in readers.items()}
     begins = [(), *(explorer.setup() for _ in range(_LEAST_ALIKE))]
     alike = frozenset(name for name, found in calls.items() if _is_alike(explorer, name, found, begins))
-    writers = _writers(explorer.world, _in_turn(calls, _MOST))
+    made = _in_turn(calls, _MOST)
+    beside = [call for call in _of_the_same(explorer, readers, made, rng) if call.tool not in alike]
+    writers = _writers(world, made, _distinct([*made, *beside])[:_MOST_ASKED])
     idle = any(error == IDLE for error in graph.failures.values())
     if not (writers or idle or is_partly_unseen):
         return Unseen(alike=alike)
@@ -183,8 +187,39 @@ def find_unseen(explorer: Explorer, graph: Graph, rng: random.Random, *, is_part
         for name, one in readers.items()
         if name not in writers | alike
     }
-    questions = _steady(explorer.world, _in_turn(asked, _MOST_ASKED))
-    return Unseen(questions=questions, writers=writers, alike=alike)
+    for name, found in asked.items():
+        asked[name] = _distinct([*(one for one in beside if one.tool == name), *found])
+    while True:
+        kept = {name: found for name, found in asked.items() if name not in writers}
+        questions = _steady(world, _in_turn(kept, _MOST_ASKED))
+        tried = [call for call in made if call.tool not in writers]
+        more = _writers(world, tried, questions) if questions else frozenset[str]()
+        if not more:
+            return Unseen(questions=questions, writers=writers, alike=alike)
+        writers |= more  # what writes is no question
+
+
+def _distinct(calls: Iterable[Call]) -> list[Call]:
+    return [*{repr(call): call for call in calls}.values()]
+
+
+def _of_the_same(
+    explorer: Explorer, recipes: Mapping[str, Recipe], calls: Sequence[Call], rng: random.Random
+) -> list[Call]:
+    """Return calls of all tools about what other calls are about, such as `show(7)` for `cancel(7)`.
+
+    They have the same argument, or one that the other call has answered.
+    """
+    found: list[Call] = []
+    for call in calls:
+        told = result_values(call.tool, [explorer.world.play([call]).outcomes[-1].result])
+        ways = {way: call.args[slot] for slot, way in recipes[call.tool].ways.items() if slot in call.args}
+        for name, recipe in recipes.items():
+            for slot, way in recipe.ways.items() if name != call.tool else ():
+                known = [ways[way]] if way in ways and way != FRESH else told.get(way, [])[:1]
+                if known and (other := explorer.attempt(recipe, (), rng, {slot: known[0]})) is not None:
+                    found.append(other)
+    return found
 
 
 def _steady(world: World, calls: Sequence[Call]) -> tuple[Call, ...]:
@@ -225,12 +260,17 @@ def _in_turn(calls: Mapping[str, Sequence[Call]], most: int) -> list[Call]:
     return list(itertools.islice((one for turn in turns for one in turn if one is not None), most))
 
 
-def _writers(world: World, calls: Sequence[Call]) -> frozenset[str]:
+def _writers(world: World, calls: Sequence[Call], later: Sequence[Call]) -> frozenset[str]:
     """Return the tools that change what calls answer; empty if no call changes any answer.
 
-    The calls are made in both orders, as a call may undo what an earlier one did.
+    The later calls are made in both orders, as a call may undo what an earlier one did.
+
+    Args:
+        world: executes the calls.
+        calls: calls of the tools.
+        later: the calls whose answers are compared.
     """
-    orders = [list(calls), list(calls)[::-1]]
+    orders = [list(later), list(later)[::-1]]
 
     drew: set[str] = set()
     """Calls that draw at random: that they answer otherwise when they are made again says nothing."""
@@ -241,7 +281,7 @@ def _writers(world: World, calls: Sequence[Call]) -> frozenset[str]:
         return [one.text for one in outcomes]
 
     usual = [answers((), order) for order in orders]
-    if all(answers(order, order) == told for order, told in zip(orders, usual, strict=True)):
+    if all(answers([*calls, *order], order) == told for order, told in zip(orders, usual, strict=True)):
         return frozenset()
     time.sleep(_A_SECOND)
     steady = [
@@ -252,12 +292,12 @@ def _writers(world: World, calls: Sequence[Call]) -> frozenset[str]:
     """For each call the calls that answer otherwise after it."""
     for call in calls:
         changed[repr(call)] = {
-            repr(later)
+            repr(made)
             for order, told, same in zip(orders, usual, steady, strict=True)
-            for later, one, other in zip(order, told, answers((call,), order), strict=True)
-            if one != other and repr(later) in same and not (later == call and repr(call) in drew)
+            for made, one, other in zip(order, told, answers((call,), order), strict=True)
+            if one != other and repr(made) in same and not (made == call and repr(call) in drew)
         }
-    everywhere = {repr(call) for call in calls if len(calls) >= _LEAST_ALIKE}
+    everywhere = {repr(made) for made in later if len(calls) >= _LEAST_ALIKE}
     for found in changed.values():  # what every call changes counts calls, or tells the time
         everywhere &= found
     return frozenset(call.tool for call in calls if changed[repr(call)] - everywhere)

@@ -234,9 +234,9 @@ class Probe:
         ]
         return [pair for _, pair in sorted(pairs, key=lambda pair: pair[0])]
 
-    def try_again(self, ways: Mapping[str, str]) -> bool:
-        """Try sources that are known to succeed in another state; return whether the calls write here."""
-        if self._tried(ways, _TRIES).writes:
+    def try_again(self, ways: Mapping[str, str], *, is_sure: bool = False) -> bool:
+        """Try sources that are known to succeed, more often if they surely write; return whether they do."""
+        if self._tried(ways, _TRIES).writes or (is_sure and self._tried(ways, _MOST_TRIES).writes):
             self._try(ways)
         return any(one.writes for one in self._found)
 

@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import shlex
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from functools import partial
@@ -60,6 +61,8 @@ _MOST_IDLE = 32
 """Maximum number of processes that are kept for later sessions."""
 _AHEAD = 2
 """Number of processes that are started before a session needs them, where each session needs a new one."""
+_AT_ONCE_S = 1e-3
+"""A folder that took less than this time to read, in seconds, is read without another thread next time."""
 _MOST_LOG = 1 << 20
 """Maximum size of a server's log in bytes."""
 _ALWAYS = {
@@ -164,7 +167,7 @@ class _Process:
             loaded=self._folder.begin if forks else None,
         )
         self.connection, self._received = Connection(self._server.streams), 0
-        self.name = running.command[0]
+        self.name, self._reading_s = running.command[0], 1.0
 
     def _environment(self, running: McpSource, *, forks: bool) -> dict[str, str]:
         where = str(self._folder.path)
@@ -264,8 +267,12 @@ class _Process:
         return Outcome(result=self._shown(outcome.result), error=error)
 
     async def state(self) -> Json:
-        """Return the content of the working folder."""
-        return self._shown(cast(Json, await asyncio.to_thread(self._folder.contents)))
+        """Return the content of the working folder. A small one is read without another thread."""
+        start = time.monotonic()
+        is_small = self._reading_s < _AT_ONCE_S
+        found = self._folder.contents() if is_small else await asyncio.to_thread(self._folder.contents)
+        self._reading_s = time.monotonic() - start
+        return self._shown(cast(Json, found))
 
     def _shown(self, value: Json) -> Json:
         """Return a value with the folder's real path replaced by `SHOWN`."""
@@ -328,25 +335,27 @@ class McpWorld(LoadedWorld):
         """See `World`. Programs are cached. A call that ends the process fails, and so do all after it."""
         del watch  # the state is always read after each call
         return self.known.play(
-            calls, watch=True, execute=lambda: self._thread.start(self.played(calls)).result()
+            calls,
+            watch=True,
+            execute=lambda: [*map(Step.alone, self._thread.start(self.played(calls)).result())],
         )
 
     def play_uncached(self, calls: Sequence[Call]) -> Played:
         """Execute a program without the cache."""
-        return self._thread.start(self.played(calls)).result()[-1].played
+        return self._thread.start(self.played(calls)).result()[-1]
 
-    async def played(self, calls: Sequence[Call]) -> list[Step]:
+    async def played(self, calls: Sequence[Call]) -> list[Played]:
         """Execute a program in the thread's loop; return what it led to after each of its calls."""
         session = _Open(self)
         try:
             state, outcomes = await session.state(), list[Outcome]()
-            steps = [Step.alone(Played(outcomes=(), state=state))]
+            steps = [Played(outcomes=(), state=state)]
             for call in calls:
                 outcome = await session.call(call)
                 before, state = state, state if session.is_over else await session.state()
                 changed = not is_equal(state, before)
                 outcomes.append(Outcome(result=outcome.result, error=outcome.error, changed=changed))
-                steps.append(Step.alone(Played(outcomes=tuple(outcomes), state=state)))
+                steps.append(Played(outcomes=tuple(outcomes), state=state))
             return steps
         finally:
             await session.close()
@@ -483,7 +492,7 @@ class _Open:
         async with self._turn:
             if not self.is_over:
                 return await (await asyncio.shield(self._taking)).state()
-        return (await self._world.played(self._made))[-1].played.state
+        return (await self._world.played(self._made))[-1].state
 
     async def close(self) -> None:
         """Give the process back."""
