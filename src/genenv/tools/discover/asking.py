@@ -19,7 +19,7 @@ from genenv.environments.stepwise import blocking
 from genenv.progress import Reporter, staged
 from genenv.tools.discover.answers import result_values
 from genenv.tools.discover.exploring import IDLE, Explorer
-from genenv.tools.discover.recipes import FRESH, Graph, Recipe
+from genenv.tools.discover.recipes import FRESH, Graph, Recipe, parsed_result
 from genenv.tools.language.wording import value_text
 from genenv.tools.worlds.base import (
     GONE,
@@ -39,6 +39,8 @@ from genenv.types import Json
 
 _EACH, _MOST = 3, 24
 """Calls of each tool, and of all tools, whose effects on each other are compared."""
+_SHOWN = 12
+"""Calls of each tool that writes; questions are about the same records."""
 _MOST_ASKED = 48
 """Maximum number of questions."""
 _DRAWS = 4
@@ -182,21 +184,60 @@ def find_unseen(explorer: Explorer, graph: Graph, rng: random.Random, *, is_part
     idle = any(error == IDLE for error in graph.failures.values())
     if not (writers or idle or is_partly_unseen):
         return Unseen(alike=alike)
-    asked = {
-        name: list(_drawn(explorer, one, _EACH if FRESH in one.ways.values() else _MOST_ASKED, rng))
-        for name, one in readers.items()
-        if name not in writers | alike
-    }
-    for name, found in asked.items():
-        asked[name] = _distinct([*(one for one in beside if one.tool == name), *found])
+    written = {name: list(_drawn(explorer, readers[name], _SHOWN, rng)) for name in sorted(writers)}
+    beside += _of_the_same(explorer, readers, _in_turn(written, _SHOWN * len(written)), rng)
+    asked: dict[str, list[Call]] = {}
+    for name, recipe in readers.items():
+        if name not in writers | alike:
+            most = _EACH if FRESH in recipe.ways.values() else _MOST_ASKED
+            named = [call for call in beside if call.tool == name]
+            asked[name] = _distinct([*_plain(world, name), *named, *_drawn(explorer, recipe, most, rng)])
     while True:
         kept = {name: found for name, found in asked.items() if name not in writers}
         questions = _steady(world, _in_turn(kept, _MOST_ASKED))
         tried = [call for call in made if call.tool not in writers]
         more = _writers(world, tried, questions) if questions else frozenset[str]()
         if not more:
+            wrote = [call for name in sorted(writers) for call in calls[name]]
+            questions = _without_parts(world, questions, wrote)
             return Unseen(questions=questions, writers=writers, alike=alike)
         writers |= more  # what writes is no question
+
+
+def _plain(world: World, name: str) -> list[Call]:
+    """Return the call of a tool without arguments, if it succeeds: it lists what there is."""
+    call = Call(tool=name, args={})
+    is_possible = world.tools[name].problem({}) is None
+    return [call] if is_possible and world.play([call]).outcomes[-1].error is None else []
+
+
+def _without_parts(world: World, questions: Sequence[Call], wrote: Sequence[Call]) -> tuple[Call, ...]:
+    """Return the questions without those whose lists are parts of the list of another one.
+
+    `list_orders(status="open")` shows nothing that `list_orders()` does not. It has to be so for all lists
+    of the tool, in the first state and after calls that write, as a list may have its first page alone.
+    """
+    lists: list[list[set[str] | None]] = []
+    for before in ([], *([call] for call in wrote)):
+        outcomes = world.play_uncached([*before, *questions]).outcomes[len(before) :]
+        told = [parsed_result(one.result) if one.error is None else None for one in outcomes]
+        lists.append([{*map(repr, one)} if isinstance(one, list) else None for one in told])
+    left = list(questions)
+    for place, whole in enumerate(questions):
+        parts = [
+            number
+            for number, one in enumerate(questions)
+            if one.tool == whole.tool and whole.args.items() < one.args.items()
+        ]
+        if all(
+            (all_of_it := shown[place]) is not None
+            and (part := shown[number]) is not None
+            and part <= all_of_it
+            for shown in lists
+            for number in parts
+        ):
+            left = [one for one in left if one not in [questions[number] for number in parts]]
+    return tuple(left)
 
 
 def _distinct(calls: Iterable[Call]) -> list[Call]:

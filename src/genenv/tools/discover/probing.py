@@ -74,8 +74,7 @@ _HALF = 2
 _SURE = 0.5
 """Success rate from which on no other sources are tried."""
 _STARTS, _PAIRED = 2, 12
-"""Maximum number of combinations beside which the likeliest sources of two parameters are tried, and of kinds
-of each of two parameters whose values are tried together."""
+"""Maximum number of combinations that pairs of likely sources replace, and of kinds of both parameters."""
 IDLE = "it is said to write, and nothing that can be seen changed"
 """Failure message of a tool that is declared to write, but whose calls change nothing visible."""
 NOTHING = "it answers {}, and nothing that can be seen changed"
@@ -236,7 +235,9 @@ class Probe:
 
     def try_again(self, ways: Mapping[str, str], *, is_sure: bool = False) -> bool:
         """Try sources that are known to succeed, more often if they surely write; return whether they do."""
-        if self._tried(ways, _TRIES).writes or (is_sure and self._tried(ways, _MOST_TRIES).writes):
+        if is_sure:
+            self._found.append(self._tried(ways, _MOST_TRIES))
+        elif self._tried(ways, _TRIES).writes:
             self._try(ways)
         return any(one.writes for one in self._found)
 
@@ -549,9 +550,8 @@ class Probe:
             for way in ways:
                 with_it = {outer: FRESH, **without.ways, slot: way}
                 tried = self._tried(with_it, 2 * _TRIES, (outer, slot))
-                changes = (
-                    not is_idle or way == FRESH or not tried.writes
-                )  # a note's own title changes nothing
+                # a note's own title changes nothing
+                changes = not is_idle or way == FRESH or not tried.writes
                 least = _WRITES if without.writes else _FILTERS * (not tried.writes)
                 if not changes or tried.rate < without.rate * least:
                     continue
