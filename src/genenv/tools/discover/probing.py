@@ -235,7 +235,8 @@ class Probe:
 
     def try_again(self, ways: Mapping[str, str], *, is_sure: bool = False) -> bool:
         """Try sources that are known to succeed, more often if they surely write; return whether they do."""
-        if is_sure:
+        if is_sure:  # the state may show more values than before
+            self.try_named()
             self._found.append(self._tried(ways, _MOST_TRIES))
         elif self._tried(ways, _TRIES).writes:
             self._try(ways)

@@ -70,18 +70,19 @@ def _serve(number: int, launching: str) -> None:
     import socket
 
     control = socket.socket(fileno=number)
-    if _threads() > 1:  # a fork would have this one alone
+    if _threads() > 1 or not hasattr(socket, "recv_fds"):  # a fork would have one thread; an old Python
         control.close()
         return
-    with open(launching, encoding="utf-8") as code:
-        launch: dict[str, Any] = {"__name__": "launch"}
-        exec(code.read(), launch)  # noqa: S102 - a file of this package
-    launch["adopt_orphans"]()
-    child = 0
+    launch: dict[str, Any] = {"__name__": "launch"}
     try:
+        with open(launching, encoding="utf-8") as code:
+            exec(code.read(), launch)  # noqa: S102 - a file of this package
+        launch["adopt_orphans"]()
         control.send(READY)
-    except OSError:  # nobody listens
+    except Exception:  # noqa: BLE001 - nobody listens, or the system lacks something: it serves itself
+        control.close()
         return
+    child = 0
     gc.freeze()
     while True:
         try:

@@ -128,22 +128,21 @@ class StdioServer:
         loop, control = asyncio.get_running_loop(), self._control
         if control is None:
             raise NotRunning("it ended")
-        (heard, its_output), (its_input, said) = os.pipe(), os.pipe()
-        reader = asyncio.StreamReader(limit=MOST_BYTES)
-        hearing, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(heard, "rb", buffering=0)
-        )
-        saying, protocol = await loop.connect_write_pipe(FlowControlMixin, os.fdopen(said, "wb", buffering=0))
-        try:
+        with contextlib.ExitStack() as opened:
+            (heard, its_output), (its_input, said) = os.pipe(), os.pipe()
+            ours = opened.enter_context(os.fdopen(heard, "rb", buffering=0))
+            own = opened.enter_context(os.fdopen(said, "wb", buffering=0))
             try:
                 socket.send_fds(control, [FORK], [its_input, its_output])
             finally:
                 os.close(its_input)
                 os.close(its_output)
+            reader = asyncio.StreamReader(limit=MOST_BYTES)
+            hearing, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), ours)
+            opened.callback(hearing.close)
+            saying, protocol = await loop.connect_write_pipe(FlowControlMixin, own)
+            opened.callback(saying.abort)
             yield reader, asyncio.StreamWriter(saying, protocol, None, loop)
-        finally:
-            saying.abort()
-            hearing.close()
 
     async def _fork_ended(self) -> bool:
         """End the fork with all that it has started; return whether the loaded server can be forked again."""

@@ -392,7 +392,9 @@ class McpWorld(LoadedWorld):
             elif self.running.fresh:
                 new = range(1 + _AHEAD - len(self._coming))
                 self._coming += [asyncio.create_task(self._started()) for _ in new]
-                process = await self._coming.popleft()
+                ready = next((one for one in self._coming if one.done()), self._coming[0])
+                self._coming.remove(ready)
+                process = await ready
             else:
                 process = await self._started()
             if process.connection.is_open:
