@@ -13,6 +13,7 @@ import pytest
 
 from bundles import EXAMPLES, call, made
 from genenv.gate.gate import base_tasks
+from genenv.progress import Silent
 from genenv.tools.bundle import Bundle
 from genenv.tools.calls import format_calls
 from genenv.tools.discover.asking import (
@@ -24,6 +25,7 @@ from genenv.tools.discover.asking import (
     find_unseen,
     first_call,
     unjudged,
+    with_questions,
 )
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import Graph, Recipe
@@ -296,6 +298,25 @@ def test_a_tool_that_seldom_changes_what_is_asked_is_found_to_write(tmp_path: Pa
         explorer = Explorer.of(ObservedWorld(world, few), graph, random.Random(seed))
         explorer.writers = {"add_note"}
         assert explorer.explore(graph).recipes["add_note"].writes
+
+
+@pytest.mark.long
+def test_a_tool_that_is_called_only_since_questions_are_asked_is_judged_too(tmp_path: Path) -> None:
+    mail = 'def mail(order_id: str) -> str:\n    return "sent" if _orders()[order_id] else ""\n'
+    (tmp_path / "tools.py").write_text(f"{MANY}\n\n{mail}")
+    way = {"order_id": "list_orders().order_id"}
+    recipes = {
+        "list_orders": Recipe(tool="list_orders", writes=False, ways={}, success=1.0),
+        "get_order": Recipe(tool="get_order", writes=False, ways=way, success=1.0),
+        "add_note": Recipe(tool="add_note", writes=False, ways={**way, "note": "new"}, success=1.0),
+    }
+    with closing(PythonWorld(tmp_path, "tools.py")) as world:
+        graph = Graph(recipes)
+        explorer = Explorer.of(world, graph, random.Random(0))
+        _, found = with_questions(explorer, graph, world, 0, Silent())
+        assert found.recipes["add_note"].writes
+        assert "mail" not in found.recipes
+        assert found.failures["mail"] == SAME
 
 
 def test_what_only_reads_is_asked_nothing_more(tmp_path: Path) -> None:

@@ -138,10 +138,34 @@ def with_questions(
     asking.also, asking.seconds_left, asking.writers = explorer.also, explorer.seconds_left, found.writers
     with staged(reporter, "trying the tools again", items=len(asking.world.tools), unit="tools"):
         after = asking.explore(graph)
+    found = _with_new(found, explorer.world, asking, graph, after, rng)
     wrote = {name for name, one in graph.recipes.items() if one.writes}
     if any(one.writes and name not in wrote for name, one in after.recipes.items()):  # the questions show it
         return asking, found.checked(after, found.questions)
     return explorer, found.checked(graph, ())
+
+
+def _with_new(
+    found: Unseen, world: World, asking: Explorer, graph: Graph, after: Graph, rng: random.Random
+) -> Unseen:
+    """Return what is known with the tools that have a recipe only since questions are asked.
+
+    Args:
+        found: what is known of the others.
+        world: executes calls without questions.
+        asking: the explorer that asks them.
+        graph: the recipes before.
+        after: the recipes since.
+        rng: draws calls.
+    """
+    new = {name: one for name, one in after.recipes.items() if not one.writes and name not in graph.recipes}
+    calls = {name: list(_drawn(asking, one, _EACH, rng)) for name, one in new.items()}
+    begins = [(), *(asking.setup() for _ in range(_LEAST_ALIKE if new else 0))]
+    alike = {name for name, made in calls.items() if _is_alike(asking, name, made, begins)}
+    made = _in_turn(calls, _MOST)
+    later = _distinct([*made, *found.questions])
+    writers = _writers(world, [*made, *found.questions], later) if made else frozenset[str]()
+    return replace(found, alike=found.alike | alike, writers=found.writers | (writers & new.keys()))
 
 
 def unjudged(graph: Graph) -> tuple[str, ...]:
