@@ -1,8 +1,9 @@
 """An MCP server without any package that keeps the books of a library in memory, and loads slowly.
 
 `--log FILE`: it gets a line for each time that the server is loaded, and for each call. Other arguments:
-`asyncio` reads its input in an event loop, `thread` starts a thread while it is loaded, `process` counts the
-calls of its process group's first process, as no fork does, `folder` makes a file while it is loaded.
+`asyncio` reads its input in an event loop, `thread` starts a thread while it is loaded, `process` tells whether
+the process that answers is the one that was loaded, as no fork is, `folder` makes a file while it is loaded, `luck`
+answers with a number that was drawn while it was loaded, and `crash` has a tool that ends the server.
 """
 
 import asyncio
