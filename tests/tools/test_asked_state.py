@@ -13,6 +13,7 @@ import pytest
 
 from bundles import EXAMPLES, call, made
 from genenv.gate.gate import base_tasks
+from genenv.progress import Silent
 from genenv.tools.bundle import Bundle
 from genenv.tools.calls import format_calls
 from genenv.tools.discover.asking import (
@@ -20,9 +21,11 @@ from genenv.tools.discover.asking import (
     SAME,
     UNSEEN,
     ObservedWorld,
+    _without_parts,
     find_unseen,
     first_call,
     unjudged,
+    with_questions,
 )
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import Graph, Recipe
@@ -227,6 +230,93 @@ def test_tools_that_change_what_is_answered_are_found_and_what_to_ask(memory: Mc
         "another": IDLE,
     }
     assert set(unjudged(checked)) == {*checked.failures}
+
+
+MANY = """from functools import lru_cache
+from typing import Literal
+
+
+@lru_cache
+def _orders():
+    return {f"A-{n}": {"city": ("Oslo", "Porto", "Izmir")[n % 3], "note": ""} for n in range(1, 41)}
+
+
+def list_orders(city: Literal["", "Oslo", "Porto", "Izmir"] = "") -> list[dict]:
+    found = [{"order_id": key, "city": one["city"]} for key, one in _orders().items()]
+    return [one for one in found if city in ("", one["city"])]
+
+
+def get_order(order_id: str) -> dict:
+    return {"order_id": order_id, **_orders()[order_id]}
+
+
+def add_note(order_id: str, note: str) -> dict:
+    _orders()[order_id]["note"] += note
+    return {"order_id": order_id}
+"""
+
+
+def test_what_a_call_changes_is_looked_for_in_the_same_record(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(MANY)
+    way = {"order_id": "list_orders().order_id"}
+    ways = {
+        "list_orders": {"city": "new"},
+        "get_order": way,
+        "add_note": {**way, "note": "new"},
+    }
+    recipes = {name: Recipe(tool=name, writes=False, ways=told, success=1.0) for name, told in ways.items()}
+    with closing(PythonWorld(tmp_path, "tools.py")) as world:
+        rng, graph = random.Random(0), Graph(recipes)
+        explorer = Explorer.of(world, graph, rng)
+        found = find_unseen(explorer, graph, rng, is_partly_unseen=False)
+        assert found.writers == {"add_note"}
+        assert call("list_orders") in found.questions
+        assert {one.tool for one in found.questions} == {"list_orders", "get_order"}
+        assert sum(one.tool == "list_orders" for one in found.questions) == 1, "the others are parts of it"
+
+
+def test_a_list_with_its_first_page_alone_does_not_stand_for_others(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(MANY.replace('one["city"])]', 'one["city"])][:4]'))
+    questions = [call("list_orders"), *(call("list_orders", city=city) for city in ("Oslo", "Porto"))]
+    with closing(PythonWorld(tmp_path, "tools.py")) as world:
+        assert _without_parts(world, questions, []) == tuple(questions)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(4))
+def test_a_tool_that_seldom_changes_what_is_asked_is_found_to_write(tmp_path: Path, seed: int) -> None:
+    (tmp_path / "tools.py").write_text(MANY)
+    way = {"order_id": "list_orders().order_id"}
+    recipes = {
+        "list_orders": Recipe(tool="list_orders", writes=False, ways={}, success=1.0),
+        "get_order": Recipe(tool="get_order", writes=False, ways=way, success=1.0),
+        "add_note": Recipe(tool="add_note", writes=False, ways={**way, "note": "new"}, success=1.0),
+    }
+    with closing(PythonWorld(tmp_path, "tools.py")) as world:
+        graph = Graph(recipes)
+        few = [call("get_order", order_id=f"A-{number}") for number in range(1, 9)]
+        explorer = Explorer.of(ObservedWorld(world, few), graph, random.Random(seed))
+        explorer.writers = {"add_note"}
+        assert explorer.explore(graph).recipes["add_note"].writes
+
+
+@pytest.mark.long
+def test_a_tool_that_is_called_only_since_questions_are_asked_is_judged_too(tmp_path: Path) -> None:
+    mail = 'def mail(order_id: str) -> str:\n    return "sent" if _orders()[order_id] else ""\n'
+    (tmp_path / "tools.py").write_text(f"{MANY}\n\n{mail}")
+    way = {"order_id": "list_orders().order_id"}
+    recipes = {
+        "list_orders": Recipe(tool="list_orders", writes=False, ways={}, success=1.0),
+        "get_order": Recipe(tool="get_order", writes=False, ways=way, success=1.0),
+        "add_note": Recipe(tool="add_note", writes=False, ways={**way, "note": "new"}, success=1.0),
+    }
+    with closing(PythonWorld(tmp_path, "tools.py")) as world:
+        graph = Graph(recipes)
+        explorer = Explorer.of(world, graph, random.Random(0))
+        _, found = with_questions(explorer, graph, world, 0, Silent())
+        assert found.recipes["add_note"].writes
+        assert "mail" not in found.recipes
+        assert found.failures["mail"] == SAME
 
 
 def test_what_only_reads_is_asked_nothing_more(tmp_path: Path) -> None:

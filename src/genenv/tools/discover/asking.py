@@ -11,14 +11,15 @@ import itertools
 import json
 import random
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from genenv.environments.stepwise import blocking
 from genenv.progress import Reporter, staged
+from genenv.tools.discover.answers import result_values
 from genenv.tools.discover.exploring import IDLE, Explorer
-from genenv.tools.discover.recipes import FRESH, Graph, Recipe
+from genenv.tools.discover.recipes import FRESH, Graph, Recipe, parsed_result
 from genenv.tools.language.wording import value_text
 from genenv.tools.worlds.base import (
     GONE,
@@ -38,6 +39,8 @@ from genenv.types import Json
 
 _EACH, _MOST = 3, 24
 """Calls of each tool, and of all tools, whose effects on each other are compared."""
+_SHOWN = 12
+"""Calls of each tool that writes; questions are about the same records."""
 _MOST_ASKED = 48
 """Maximum number of questions."""
 _DRAWS = 4
@@ -132,13 +135,37 @@ def with_questions(
         return explorer, found.checked(graph, ())
     asked = ObservedWorld(explorer.world, found.questions)
     asking = Explorer.of(asked, graph, random.Random(f"{seed} probing"))
-    asking.also, asking.seconds_left = explorer.also, explorer.seconds_left
+    asking.also, asking.seconds_left, asking.writers = explorer.also, explorer.seconds_left, found.writers
     with staged(reporter, "trying the tools again", items=len(asking.world.tools), unit="tools"):
         after = asking.explore(graph)
+    found = _with_new(found, explorer.world, asking, graph, after, rng)
     wrote = {name for name, one in graph.recipes.items() if one.writes}
     if any(one.writes and name not in wrote for name, one in after.recipes.items()):  # the questions show it
         return asking, found.checked(after, found.questions)
     return explorer, found.checked(graph, ())
+
+
+def _with_new(
+    found: Unseen, world: World, asking: Explorer, graph: Graph, after: Graph, rng: random.Random
+) -> Unseen:
+    """Return what is known with the tools that have a recipe only since questions are asked.
+
+    Args:
+        found: what is known of the others.
+        world: executes calls without questions.
+        asking: the explorer that asks them.
+        graph: the recipes before.
+        after: the recipes since.
+        rng: draws calls.
+    """
+    new = {name: one for name, one in after.recipes.items() if not one.writes and name not in graph.recipes}
+    calls = {name: list(_drawn(asking, one, _EACH, rng)) for name, one in new.items()}
+    begins = [(), *(asking.setup() for _ in range(_LEAST_ALIKE if new else 0))]
+    alike = {name for name, made in calls.items() if _is_alike(asking, name, made, begins)}
+    made = _in_turn(calls, _MOST)
+    later = _distinct([*made, *found.questions])
+    writers = _writers(world, [*made, *found.questions], later) if made else frozenset[str]()
+    return replace(found, alike=found.alike | alike, writers=found.writers | (writers & new.keys()))
 
 
 def unjudged(graph: Graph) -> tuple[str, ...]:
@@ -170,21 +197,94 @@ def find_unseen(explorer: Explorer, graph: Graph, rng: random.Random, *, is_part
         rng: draws calls.
         is_partly_unseen: whether there is such state for sure.
     """
+    world = explorer.world
     readers = {name: one for name, one in graph.recipes.items() if not one.writes}
     calls = {name: list(_drawn(explorer, one, _EACH, rng)) for name, one in readers.items()}
     begins = [(), *(explorer.setup() for _ in range(_LEAST_ALIKE))]
     alike = frozenset(name for name, found in calls.items() if _is_alike(explorer, name, found, begins))
-    writers = _writers(explorer.world, _in_turn(calls, _MOST))
+    made = _in_turn(calls, _MOST)
+    beside = [call for call in _of_the_same(explorer, readers, made, rng) if call.tool not in alike]
+    writers = _writers(world, made, _distinct([*made, *beside])[:_MOST_ASKED])
     idle = any(error == IDLE for error in graph.failures.values())
     if not (writers or idle or is_partly_unseen):
         return Unseen(alike=alike)
-    asked = {
-        name: list(_drawn(explorer, one, _EACH if FRESH in one.ways.values() else _MOST_ASKED, rng))
-        for name, one in readers.items()
-        if name not in writers | alike
-    }
-    questions = _steady(explorer.world, _in_turn(asked, _MOST_ASKED))
-    return Unseen(questions=questions, writers=writers, alike=alike)
+    written = {name: list(_drawn(explorer, readers[name], _SHOWN, rng)) for name in sorted(writers)}
+    beside += _of_the_same(explorer, readers, _in_turn(written, _SHOWN * len(written)), rng)
+    asked: dict[str, list[Call]] = {}
+    for name, recipe in readers.items():
+        if name not in writers | alike:
+            most = _EACH if FRESH in recipe.ways.values() else _MOST_ASKED
+            named = [call for call in beside if call.tool == name]
+            asked[name] = _distinct([*_plain(world, name), *named, *_drawn(explorer, recipe, most, rng)])
+    while True:
+        kept = {name: found for name, found in asked.items() if name not in writers}
+        questions = _steady(world, _in_turn(kept, _MOST_ASKED))
+        tried = [call for call in made if call.tool not in writers]
+        more = _writers(world, tried, questions) if questions else frozenset[str]()
+        if not more:
+            wrote = [call for name in sorted(writers) for call in calls[name]]
+            questions = _without_parts(world, questions, wrote)
+            return Unseen(questions=questions, writers=writers, alike=alike)
+        writers |= more  # what writes is no question
+
+
+def _plain(world: World, name: str) -> list[Call]:
+    """Return the call of a tool without arguments, if it succeeds: it lists what there is."""
+    call = Call(tool=name, args={})
+    is_possible = world.tools[name].problem({}) is None
+    return [call] if is_possible and world.play([call]).outcomes[-1].error is None else []
+
+
+def _without_parts(world: World, questions: Sequence[Call], wrote: Sequence[Call]) -> tuple[Call, ...]:
+    """Return the questions without those whose lists are parts of the list of another one.
+
+    `list_orders(status="open")` shows nothing that `list_orders()` does not. It has to be so for all lists
+    of the tool, in the first state and after calls that write, as a list may have its first page alone.
+    """
+    lists: list[list[set[str] | None]] = []
+    for before in ([], *([call] for call in wrote)):
+        outcomes = world.play_uncached([*before, *questions]).outcomes[len(before) :]
+        told = [parsed_result(one.result) if one.error is None else None for one in outcomes]
+        lists.append([{*map(repr, one)} if isinstance(one, list) else None for one in told])
+    left = list(questions)
+    for place, whole in enumerate(questions):
+        parts = [
+            number
+            for number, one in enumerate(questions)
+            if one.tool == whole.tool and whole.args.items() < one.args.items()
+        ]
+        if all(
+            (all_of_it := shown[place]) is not None
+            and (part := shown[number]) is not None
+            and part <= all_of_it
+            for shown in lists
+            for number in parts
+        ):
+            left = [one for one in left if one not in [questions[number] for number in parts]]
+    return tuple(left)
+
+
+def _distinct(calls: Iterable[Call]) -> list[Call]:
+    return [*{repr(call): call for call in calls}.values()]
+
+
+def _of_the_same(
+    explorer: Explorer, recipes: Mapping[str, Recipe], calls: Sequence[Call], rng: random.Random
+) -> list[Call]:
+    """Return calls of all tools about what other calls are about, such as `show(7)` for `cancel(7)`.
+
+    They have the same argument, or one that the other call has answered.
+    """
+    found: list[Call] = []
+    for call in calls:
+        told = result_values(call.tool, [explorer.world.play([call]).outcomes[-1].result])
+        ways = {way: call.args[slot] for slot, way in recipes[call.tool].ways.items() if slot in call.args}
+        for name, recipe in recipes.items():
+            for slot, way in recipe.ways.items() if name != call.tool else ():
+                known = [ways[way]] if way in ways and way != FRESH else told.get(way, [])[:1]
+                if known and (other := explorer.attempt(recipe, (), rng, {slot: known[0]})) is not None:
+                    found.append(other)
+    return found
 
 
 def _steady(world: World, calls: Sequence[Call]) -> tuple[Call, ...]:
@@ -225,12 +325,17 @@ def _in_turn(calls: Mapping[str, Sequence[Call]], most: int) -> list[Call]:
     return list(itertools.islice((one for turn in turns for one in turn if one is not None), most))
 
 
-def _writers(world: World, calls: Sequence[Call]) -> frozenset[str]:
+def _writers(world: World, calls: Sequence[Call], later: Sequence[Call]) -> frozenset[str]:
     """Return the tools that change what calls answer; empty if no call changes any answer.
 
-    The calls are made in both orders, as a call may undo what an earlier one did.
+    The later calls are made in both orders, as a call may undo what an earlier one did.
+
+    Args:
+        world: executes the calls.
+        calls: calls of the tools.
+        later: the calls whose answers are compared.
     """
-    orders = [list(calls), list(calls)[::-1]]
+    orders = [list(later), list(later)[::-1]]
 
     drew: set[str] = set()
     """Calls that draw at random: that they answer otherwise when they are made again says nothing."""
@@ -241,7 +346,7 @@ def _writers(world: World, calls: Sequence[Call]) -> frozenset[str]:
         return [one.text for one in outcomes]
 
     usual = [answers((), order) for order in orders]
-    if all(answers(order, order) == told for order, told in zip(orders, usual, strict=True)):
+    if all(answers([*calls, *order], order) == told for order, told in zip(orders, usual, strict=True)):
         return frozenset()
     time.sleep(_A_SECOND)
     steady = [
@@ -252,12 +357,12 @@ def _writers(world: World, calls: Sequence[Call]) -> frozenset[str]:
     """For each call the calls that answer otherwise after it."""
     for call in calls:
         changed[repr(call)] = {
-            repr(later)
+            repr(made)
             for order, told, same in zip(orders, usual, steady, strict=True)
-            for later, one, other in zip(order, told, answers((call,), order), strict=True)
-            if one != other and repr(later) in same and not (later == call and repr(call) in drew)
+            for made, one, other in zip(order, told, answers((call,), order), strict=True)
+            if one != other and repr(made) in same and not (made == call and repr(call) in drew)
         }
-    everywhere = {repr(call) for call in calls if len(calls) >= _LEAST_ALIKE}
+    everywhere = {repr(made) for made in later if len(calls) >= _LEAST_ALIKE}
     for found in changed.values():  # what every call changes counts calls, or tells the time
         everywhere &= found
     return frozenset(call.tool for call in calls if changed[repr(call)] - everywhere)

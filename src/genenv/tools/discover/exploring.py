@@ -84,6 +84,8 @@ class Explorer:
         """Returns the time that is left to try other ways to call tools; what was found by then is kept."""
         self.prefers_records = True
         """Whether to try ids of records where made-up ones succeed as well, which takes many calls."""
+        self.writers: Collection[str] = ()
+        """Tools that are known to change something, though nothing may show it."""
         self._recipes: dict[str, Recipe] = {}
         self._weak: set[str] = set()
         """Tools of whose recipes it is not sure that calls do what they are for."""
@@ -119,6 +121,7 @@ class Explorer:
             self._recheck(other, patience)
         if start is not None:
             self._see_again([()], patience)
+            self._forget_users_of_writers(start)
         for number in range(_PASSES):
             drawn = [(), *(self.setup() for _ in range(_SETUPS * bool(number)))]
             setups = {repr(one): one for one in drawn}.values()
@@ -231,10 +234,19 @@ class Explorer:
                 if self.is_late():
                     return
                 probe = self._probe(tool, before)
-                if probe.try_again(recipe.ways):
+                if probe.try_again(recipe.ways, is_sure=name in self.writers):
                     probe.try_all(patience[name])
                     self._recipes[name] = probe.recipe() or recipe
                     break
+
+    def _forget_users_of_writers(self, start: Graph) -> None:
+        """Have tools be tried anew whose arguments come from the answers of a tool that is found to write."""
+        wrote = {
+            one.tool for one in self._recipes.values() if one.writes and not start.recipes[one.tool].writes
+        }
+        for name, recipe in self._ordered().items():
+            if not wrote.isdisjoint(sources_of(recipe)):
+                del self._recipes[name]
 
     def _prefer_records(self) -> None:
         """Have tools that write take ids of records, where made-up ones succeed but say less.

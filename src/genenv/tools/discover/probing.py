@@ -72,8 +72,7 @@ _OF_DAYS = re.compile(r"\b(?:date|isoformat|iso|yyyy)\b", re.IGNORECASE)
 _HALF = 2
 """Success rates are rounded to halves before they are compared: a few tries are no more precise."""
 _STARTS, _PAIRED = 2, 12
-"""Maximum number of combinations beside which the likeliest sources of two parameters are tried, and of kinds
-of each of two parameters whose values are tried together."""
+"""Maximum number of combinations that pairs of likely sources replace, and of kinds of both parameters."""
 IDLE = "it is said to write, and nothing that can be seen changed"
 """Failure message of a tool that is declared to write, but whose calls change nothing visible."""
 NOTHING = "it answers {}, and nothing that can be seen changed"
@@ -225,9 +224,12 @@ class Probe:
         """Return sources of two parameters at once: some answers do not say which of them is wrong."""
         return pairs_of({slot: self._others(slot, ways[slot])[:most] for slot in self._needed})
 
-    def try_again(self, ways: Mapping[str, str]) -> bool:
-        """Try sources that are known to succeed in another state; return whether the calls write here."""
-        if self._tried(ways, _TRIES).writes:
+    def try_again(self, ways: Mapping[str, str], *, is_sure: bool = False) -> bool:
+        """Try sources that are known to succeed, more often if they surely write; return whether they do."""
+        if is_sure:  # the state may show more values than before
+            self.try_named()
+            self._found.append(self._tried(ways, _MOST_TRIES))
+        elif self._tried(ways, _TRIES).writes:
             self._try(ways)
         return any(one.writes for one in self._found)
 

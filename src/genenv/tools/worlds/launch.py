@@ -64,8 +64,7 @@ def main(settings: dict[str, Any], command: list[str]) -> int:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _noted)
-    if sys.platform == "linux":
-        _C.prctl(_ADOPTS_ORPHANS, 1, 0, 0, 0)
+    adopt_orphans()
     waiting = os.getpid()
     child = os.fork()
     if child == 0:
@@ -76,7 +75,7 @@ def main(settings: dict[str, Any], command: list[str]) -> int:
     for stream in (1, 2):  # so that their readers see the end of the command's output
         os.dup2(quiet, stream)
     status = _watched(parent, child, woken)
-    _end(child)
+    end(child)
     if status is None and _is_left(parent, woken):  # no other process removes it
         import shutil
 
@@ -128,7 +127,7 @@ def _is_left(parent: int, woken: int) -> bool:
     return False
 
 
-def _end(child: int) -> None:
+def end(child: int) -> None:
     """Kill the command and all that it has started, including orphans outside of its process group."""
     with contextlib.suppress(OSError):
         os.killpg(child, signal.SIGKILL)
@@ -170,6 +169,12 @@ def _become(settings: dict[str, Any], command: list[str], waiting: int) -> None:
     except OSError as error:
         os.write(2, f"{command[0]} cannot be started: {error.strerror}\n".encode())
         os._exit(127)
+
+
+def adopt_orphans() -> None:
+    """Have processes whose parent ends become children of this one, where the system can do so."""
+    if sys.platform == "linux":
+        _C.prctl(_ADOPTS_ORPHANS, 1, 0, 0, 0)
 
 
 def die_with_parent() -> None:

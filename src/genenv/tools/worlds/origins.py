@@ -274,7 +274,8 @@ class CodeOrigin(PythonOrigin):
 
 
 _COMPARED, _AT_LEAST, _COMPARED_S = 24, 6, 30.0
-"""Maximum and minimum number of programs executed in a used and in a new process, and the time limit."""
+"""Maximum and minimum number of programs executed in a used, or forked, and in a new process, and the time
+limit."""
 _CACHES = ("~/.cache", "~/.npm", "~/.local/share/uv")
 """Cache folders of programs that fetch and start servers, such as npx and uvx."""
 _SETTING = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
@@ -346,24 +347,34 @@ class McpOrigin(ToolOrigin):
         )
 
     def complete(self, world: LoadedWorld, source: Source, files: Path) -> Source | None:
-        """See `ToolOrigin`. Compares a reused process with new ones; if they differ, uses new ones only."""
+        """See `ToolOrigin`. Compares a used process with new ones; if they differ, forks or starts new ones.
+
+        A fork of a loaded server is compared with new processes as well.
+        """
         if not isinstance(world, McpWorld) or not isinstance(source, McpSource) or source.fresh:
             return None
         fresh = source.model_copy(update={"fresh": True})
+        forked = fresh.model_copy(update={"forked": True})
         programs = world.known.programs()
         random.Random(len(programs)).shuffle(programs)
-        others = fresh.open(files), fresh.open(files)
-        try:
-            alike = True
-            start = time.monotonic()
-            for number, program in enumerate(programs[:_COMPARED]):
-                if not alike or (number >= _AT_LEAST and time.monotonic() - start > _COMPARED_S):
-                    break
-                alike = _alike(world, *others, program)
-        finally:
-            for other in others:
-                other.close()
-        return None if alike else fresh
+        with closing(fresh.open(files)) as one, closing(fresh.open(files)) as other:
+            if _all_alike(world, one, other, programs):
+                return None
+            with closing(forked.open(files)) as forks:
+                return forked if forks.is_forked and _all_alike(forks, one, other, programs) else fresh
+
+
+def _all_alike(
+    world: McpWorld, fresh: McpWorld, fresher: McpWorld, programs: Sequence[Sequence[Call]]
+) -> bool:
+    """Whether the processes of a world execute programs like new ones, as far as there is time to compare."""
+    start = time.monotonic()
+    for number, program in enumerate(programs[:_COMPARED]):
+        if number >= _AT_LEAST and time.monotonic() - start > _COMPARED_S:
+            break
+        if not _alike(world, fresh, fresher, program):
+            return False
+    return True
 
 
 def _starts(source: McpSource, files: Path) -> bool:

@@ -1,4 +1,4 @@
-"""A connection to an MCP server: its process or address, the official client, and answers as outcomes."""
+"""A connection to an MCP server: its address, the official client, and answers as outcomes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import re
-import signal
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from genenv.errors import UsageError
@@ -28,7 +24,6 @@ if TYPE_CHECKING:
     from httpx2 import Response
     from mcp import Client
     from mcp.client._transport import TransportStreams
-    from mcp.shared.message import SessionMessage
     from mcp.types import CallToolResult
     from mcp.types import Tool as McpTool
 
@@ -36,8 +31,6 @@ if TYPE_CHECKING:
 MOST_BYTES = 16 << 20
 """Maximum size of a message in bytes."""
 _CONNECT_S, _READ_S = 30.0, 300.0
-_ENDING_S = 5.0
-"""Seconds that a process has to end all that it has started."""
 
 
 class TooLong(ValueError):
@@ -45,111 +38,6 @@ class TooLong(ValueError):
 
     def __init__(self) -> None:
         super().__init__(f"it sent a message of more than {MOST_BYTES >> 20} MiB")
-
-
-@contextlib.asynccontextmanager
-async def over_stdio(
-    connection: Connection,
-    *,
-    command: Sequence[str],
-    folder: Path,
-    log: Path,
-    environment: Mapping[str, str],
-) -> AsyncGenerator[TransportStreams]:
-    """Start a server process, yield its streams, and end it with all that it has started.
-
-    Args:
-        connection: counts the data that arrive.
-        command: the words of the command.
-        folder: the working folder.
-        log: a file for its standard error.
-        environment: its environment variables, besides the usual ones.
-
-    Raises:
-        TooLong: the server sends a message that is too long; raised in an exception group.
-        OSError: the process cannot be started.
-    """
-    import anyio
-    from mcp.client.stdio import get_default_environment
-
-    arriving, read = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
-    write, leaving = anyio.create_memory_object_stream["SessionMessage"](0)
-    with log.open("ab") as errors:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=errors,
-            cwd=folder,
-            env={**get_default_environment(), **environment},
-            start_new_session=True,
-            limit=MOST_BYTES,
-        )
-    gone = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
-
-    async def hear() -> None:
-        output = cast(asyncio.StreamReader, process.stdout)
-        with contextlib.suppress(*gone):
-            async with arriving:
-                while line := await _line(output, connection):
-                    await arriving.send(_message(line))
-
-    async def speak() -> None:
-        to = cast(asyncio.StreamWriter, process.stdin)
-        with contextlib.suppress(*gone):
-            async with leaving:
-                async for one in leaving:
-                    text = one.message.model_dump_json(by_alias=True, exclude_unset=True)
-                    to.write(text.encode("utf-8", "replace") + b"\n")
-                    await to.drain()
-        await arriving.aclose()  # pending calls fail now
-
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(hear)
-            tasks.start_soon(speak)
-            try:
-                yield cast(Any, read), write
-            finally:
-                tasks.cancel_scope.cancel()
-    finally:
-        with anyio.CancelScope(shield=True):
-            await _end(process)
-
-
-async def _line(output: asyncio.StreamReader, connection: Connection) -> bytes:
-    """Return the next line of output; empty at the end."""
-    try:
-        line = await output.readline()
-    except ValueError as error:  # it is longer than the limit
-        connection.is_flooded = True
-        raise TooLong from error
-    connection.received += len(line)
-    return line
-
-
-def _message(line: bytes) -> SessionMessage | Exception:
-    from mcp.shared.message import SessionMessage
-    from mcp_types import jsonrpc_message_adapter
-
-    try:
-        message = jsonrpc_message_adapter.validate_json(line.decode("utf-8", "replace"), by_name=False)
-    except ValueError as error:
-        return error
-    return SessionMessage(message)
-
-
-async def _end(process: Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        await asyncio.wait_for(process.wait(), _ENDING_S)
-    except TimeoutError:  # it is suspended, or does not end
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    cast(Any, process)._transport.close()  # closes its pipes, which a surviving process may hold open
 
 
 @contextlib.asynccontextmanager
@@ -339,13 +227,17 @@ class Connection:
 
     Args:
         streams: connects to the server, and counts what it sends.
+        before: an earlier connection to a process of the same server: its version is used, and its list of
+            tools is not asked for again.
     """
 
     def __init__(
-        self, streams: Callable[[Connection], AbstractAsyncContextManager[TransportStreams]]
+        self,
+        streams: Callable[[Connection], AbstractAsyncContextManager[TransportStreams]],
+        before: Connection | None = None,
     ) -> None:
         client_class()
-        self._streams = streams
+        self._streams, self._before = streams, before
         self.received = 0
         """Bytes of all messages of the server."""
         self.is_flooded = False
@@ -355,6 +247,9 @@ class Connection:
         self.tools: list[McpTool] = []
         self.left_out: dict[str, str] = {}
         """What the server lists and is not read, with the reason."""
+        self.greeting: Mapping[str, Any] = {}
+        """Settings of a client that begins with the version of the protocol that the server has."""
+        self._check = answers_checked(())
         self._client: Client | None = None
         self._serving: asyncio.Task[None] | None = None
         self._stop, self._failure = asyncio.Event(), "it ended"
@@ -391,9 +286,16 @@ class Connection:
         from mcp import MCPError
 
         try:
-            streams = self._streams(self)
-            async with client_class()(streams, message_handler=self._heard, cache=None) as client:
-                self.tools, self.left_out = await listed(client)
+            streams, before, self._before = self._streams(self), self._before, None
+            how: Mapping[str, Any] = before.greeting if before is not None else {}
+            async with client_class()(streams, message_handler=self._heard, cache=None, **how) as client:
+                if before is None:
+                    self.tools, self.left_out = await listed(client)
+                    self._check, self.greeting = answers_checked(self.tools), _greeting(client)
+                else:
+                    self.tools, self.left_out = before.tools, before.left_out
+                    self._check, self.greeting = before._check, before.greeting
+                client.session.validate_tool_result = self._check  # pyright: ignore[reportAttributeAccessIssue]
                 self._client = client
                 ready.set()
                 await self._stop.wait()
@@ -469,10 +371,7 @@ def client_class() -> type[Client]:
 
 
 async def listed(client: Client) -> tuple[list[McpTool], dict[str, str]]:
-    """Return all tools of a server, and what of its list is not read, with the reason.
-
-    Also installs the check of its results (`answers_checked`).
-    """
+    """Return all tools of a server, and what of its list is not read, with the reason."""
     tools: dict[str, McpTool] = {}
     left_out: dict[str, str] = {}
     cursors = set[str | None]()
@@ -490,9 +389,15 @@ async def listed(client: Client) -> tuple[list[McpTool], dict[str, str]]:
             break
     else:
         left_out = {"further tools": "the server's list of tools begins again and does not end"}
-    found = list(tools.values())
-    client.session.validate_tool_result = answers_checked(found)  # pyright: ignore[reportAttributeAccessIssue]
-    return found, left_out
+    return list(tools.values()), left_out
+
+
+def _greeting(client: Client) -> Mapping[str, Any]:
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+    if (version := client.protocol_version) in HANDSHAKE_PROTOCOL_VERSIONS:
+        return {"mode": "legacy"}
+    return {"mode": version, "prior_discover": client.session.discover_result}
 
 
 def failure_of(group: BaseExceptionGroup[BaseException]) -> str:

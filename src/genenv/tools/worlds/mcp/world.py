@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import shlex
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from functools import partial
@@ -22,7 +23,7 @@ from pydantic import BaseModel, Field, field_validator
 from genenv.environments.stepwise import STEPPED
 from genenv.errors import UsageError
 from genenv.threads import cores
-from genenv.tools.worlds import seeding
+from genenv.tools.worlds import launch, seeding
 from genenv.tools.worlds.base import (
     GONE,
     TOO_LONG,
@@ -38,14 +39,15 @@ from genenv.tools.worlds.base import (
 from genenv.tools.worlds.differences import is_equal
 from genenv.tools.worlds.folder import Original, WorkingFolder
 from genenv.tools.worlds.jsonable import with_texts
+from genenv.tools.worlds.mcp import forking
 from genenv.tools.worlds.mcp.client import (
     Connection,
     Flooded,
     NotRunning,
     outcome_of,
-    over_stdio,
     tool_of,
 )
+from genenv.tools.worlds.mcp.stdio import StdioServer
 from genenv.tools.worlds.processes import Scratch, Thread, environment
 from genenv.tools.worlds.python import CALL_S
 from genenv.types import Json
@@ -59,6 +61,8 @@ _MOST_IDLE = 32
 """Maximum number of processes that are kept for later sessions."""
 _AHEAD = 2
 """Number of processes that are started before a session needs them, where each session needs a new one."""
+_AT_ONCE_S = 1e-3
+"""A folder that took less than this time to read, in seconds, is read without another thread next time."""
 _MOST_LOG = 1 << 20
 """Maximum size of a server's log in bytes."""
 _ALWAYS = {
@@ -72,14 +76,15 @@ _ALWAYS = {
 """Environment variables that make servers more deterministic: commit dates, and no writes on reads."""
 
 _OF_NODE, _OF_PYTHON = "NODE_OPTIONS", "PYTHONPATH"
-_SEED = """import sys
-try:
-    seeding = {{"__name__": "seeding"}}
-    with open({file!r}, encoding="utf-8") as code:
-        exec(code.read(), seeding)
-    seeding["take_over"]()
-except Exception:
-    pass
+_FIRST = """import sys
+for file, how in {files!r}:
+    try:
+        first = {{"__name__": "first"}}
+        with open(file, encoding="utf-8") as code:
+            exec(compile(code.read(), file, "exec"), first)
+        first["take_over"](*how)
+    except Exception:
+        pass
 own = sys.modules.pop(__name__)
 sys.path[:] = [one for one in sys.path if one != {folder!r}]
 try:
@@ -108,6 +113,9 @@ class McpSource(BaseModel, frozen=True, extra="forbid"):
     seeded: bool = False
     """Let what the server draws at random be the same in each new process, in Node and Python, so that tasks
     can name ids that it draws. Bundles that were made before there was this setting do without."""
+    forked: bool = False
+    """With `fresh`: load a server in Python once, and fork it for each rollout before it serves. A server
+    that cannot be forked is started anew."""
 
     @field_validator("env")
     @classmethod
@@ -145,36 +153,60 @@ class _Process:
     """
 
     def __init__(self, running: McpSource, files: Path, original: Original) -> None:
-        self._is_reused = not running.fresh
+        self._is_reused, forks = not running.fresh, running.fresh and running.forked
         self._scratch = Scratch(files)
         self._folder = WorkingFolder(self._scratch.files, original)
         self._log = self._scratch.path / "log"
         self._log.touch()
         command = [word.replace(FOLDER, str(self._folder.path)) for word in running.command]
-        command = self._scratch.launched(command, network=running.network, may_write=running.may_write)
-        variables = self._environment(running)
-        streams = partial(over_stdio, folder=self._folder.path, log=self._log)
-        self.connection = Connection(partial(streams, command=command, environment=variables))
-        self.name = running.command[0]
+        self._server = StdioServer(
+            self._scratch.launched(command, network=running.network, may_write=running.may_write),
+            folder=self._folder.path,
+            log=self._log,
+            environment=self._environment(running, forks=forks),
+            loaded=self._folder.begin if forks else None,
+        )
+        self.connection, self._received = Connection(self._server.streams), 0
+        self.name, self._reading_s = running.command[0], 1.0
 
-    def _environment(self, running: McpSource) -> dict[str, str]:
+    def _environment(self, running: McpSource, *, forks: bool) -> dict[str, str]:
         where = str(self._folder.path)
         own = (one.split("=", 1) for one in running.env)
         given = {name: value.replace(FOLDER, where) for name, value in own}
         told = {k: v for k, v in environment(self._scratch.temporary).items() if k != _OF_PYTHON}
         offline = {} if running.network else {"npm_config_fetch_retries": "0"}
-        seeds = self._seeds(given) if running.seeded else {}
-        return {**told, **_ALWAYS, **offline, **given, **seeds}
+        first = self._first(given, seeded=running.seeded, forks=forks)
+        return {**told, **_ALWAYS, **offline, **given, **first}
 
-    def _seeds(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return variables by which Node and Python load code that seeds random numbers, before all other."""
-        folder = self._scratch.path / "seeds"
+    def _first(self, given: Mapping[str, str], *, seeded: bool, forks: bool) -> dict[str, str]:
+        """Return variables by which Node and Python load code before all other.
+
+        Args:
+            given: the variables that the user sets.
+            seeded: whether the code seeds random numbers.
+            forks: whether it forks the server.
+        """
+        files: list[tuple[str, tuple[str, ...]]] = []
+        files += [(seeding.__file__, ())] * seeded + [(forking.__file__, (launch.__file__,))] * forks
+        if not files:
+            return {}
+        folder = self._scratch.path / "first"
         folder.mkdir()
-        code = _SEED.format(file=seeding.__file__, folder=str(folder))
+        code = _FIRST.format(files=files, folder=str(folder))
         (folder / "sitecustomize.py").write_text(code, encoding="utf-8")
-        node = f'{given.get(_OF_NODE, "")} --require "{Path(__file__).with_name("seed.cjs")}"'
-        python = [str(folder), *filter(None, [given.get(_OF_PYTHON)])]
-        return {_OF_NODE: node.strip(), _OF_PYTHON: os.pathsep.join(python)}
+        node = f'{given.get(_OF_NODE, "")} --require "{Path(__file__).with_name("seed.cjs")}"'.strip()
+        python = os.pathsep.join([str(folder), *filter(None, [given.get(_OF_PYTHON)])])
+        return {_OF_PYTHON: python, **({_OF_NODE: node} if seeded else {})}
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether the server is loaded, and serves in a fork that can be replaced by another one."""
+        return self._server.is_forked
+
+    @property
+    def received(self) -> int:
+        """Bytes of all messages of the server."""
+        return self._received + self.connection.received
 
     async def start(self) -> None:
         """Start the server.
@@ -186,8 +218,24 @@ class _Process:
             await self.connection.open()
         except NotRunning as error:
             raise UsageError(f"{self.name} gives no tools: {error}{self._last_words()}") from error
+        self._server.settle()
         if self._is_reused:
             await asyncio.to_thread(self._folder.begin)
+
+    async def renew(self) -> None:
+        """Replace the fork that was used by a new one, with the folder as it was when the server was loaded.
+
+        Raises:
+            NotRunning: the server cannot be forked again.
+        """
+        await self.connection.close()
+        self._received += self.connection.received
+        self.connection = Connection(self._server.streams, self.connection)
+        if self.is_forked:
+            await asyncio.to_thread(self.restore)
+            await self.connection.open()
+        if not self.is_forked:
+            raise NotRunning("it ended")
 
     def _last_words(self) -> str:
         """Return the last line of the server's log, and whether it printed lines that are not MCP."""
@@ -219,8 +267,12 @@ class _Process:
         return Outcome(result=self._shown(outcome.result), error=error)
 
     async def state(self) -> Json:
-        """Return the content of the working folder."""
-        return self._shown(cast(Json, await asyncio.to_thread(self._folder.contents)))
+        """Return the content of the working folder. A small one is read without another thread."""
+        start = time.monotonic()
+        is_small = self._reading_s < _AT_ONCE_S
+        found = self._folder.contents() if is_small else await asyncio.to_thread(self._folder.contents)
+        self._reading_s = time.monotonic() - start
+        return self._shown(cast(Json, found))
 
     def _shown(self, value: Json) -> Json:
         """Return a value with the folder's real path replaced by `SHOWN`."""
@@ -236,6 +288,7 @@ class _Process:
         """End the process, and remove its folder."""
         try:
             await self.connection.close()
+            await self._server.end()
         finally:
             self._scratch.close()
 
@@ -275,30 +328,34 @@ class McpWorld(LoadedWorld):
             self.close()
             raise
         self.network, self.confined = first.permits
+        self.is_forked = first.is_forked
+        """Whether the server is loaded once for several sessions, and forked for each."""
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`. Programs are cached. A call that ends the process fails, and so do all after it."""
         del watch  # the state is always read after each call
         return self.known.play(
-            calls, watch=True, execute=lambda: self._thread.start(self.played(calls)).result()
+            calls,
+            watch=True,
+            execute=lambda: [*map(Step.alone, self._thread.start(self.played(calls)).result())],
         )
 
     def play_uncached(self, calls: Sequence[Call]) -> Played:
         """Execute a program without the cache."""
-        return self._thread.start(self.played(calls)).result()[-1].played
+        return self._thread.start(self.played(calls)).result()[-1]
 
-    async def played(self, calls: Sequence[Call]) -> list[Step]:
+    async def played(self, calls: Sequence[Call]) -> list[Played]:
         """Execute a program in the thread's loop; return what it led to after each of its calls."""
         session = _Open(self)
         try:
             state, outcomes = await session.state(), list[Outcome]()
-            steps = [Step.alone(Played(outcomes=(), state=state))]
+            steps = [Played(outcomes=(), state=state)]
             for call in calls:
                 outcome = await session.call(call)
                 before, state = state, state if session.is_over else await session.state()
                 changed = not is_equal(state, before)
                 outcomes.append(Outcome(result=outcome.result, error=outcome.error, changed=changed))
-                steps.append(Step.alone(Played(outcomes=tuple(outcomes), state=state)))
+                steps.append(Played(outcomes=tuple(outcomes), state=state))
             return steps
         finally:
             await session.close()
@@ -323,7 +380,7 @@ class McpWorld(LoadedWorld):
 
     def received(self) -> int:
         """See `LoadedWorld`."""
-        return self._received + sum(one.connection.received for one in tuple(self._processes))
+        return self._received + sum(one.received for one in tuple(self._processes))
 
     # processes; these methods run in the thread's loop
 
@@ -335,7 +392,9 @@ class McpWorld(LoadedWorld):
             elif self.running.fresh:
                 new = range(1 + _AHEAD - len(self._coming))
                 self._coming += [asyncio.create_task(self._started()) for _ in new]
-                process = await self._coming.popleft()
+                ready = next((one for one in self._coming if one.done()), self._coming[0])
+                self._coming.remove(ready)
+                process = await ready
             else:
                 process = await self._started()
             if process.connection.is_open:
@@ -345,7 +404,7 @@ class McpWorld(LoadedWorld):
             await self._ended(process)
 
     async def give_back(self, process: _Process, *, intact: bool) -> None:
-        """Take a process back from a session that has ended.
+        """Take a process back from a session that has ended. A loaded server is forked again at once.
 
         Args:
             process: the process.
@@ -353,8 +412,23 @@ class McpWorld(LoadedWorld):
         """
         if intact and not self.running.fresh and len(self._idle) < _MOST_IDLE:
             self._idle.append(process)
+        elif process.is_forked and len(self._coming) < _MOST_IDLE and not self._closed:
+            self._coming.append(asyncio.create_task(self._renewed(process)))
         else:
             await self._ended(process)
+
+    async def _renewed(self, process: _Process) -> _Process:
+        """Return a used process with a new fork; if it cannot be forked again, a new one."""
+        try:
+            async with self._starts:
+                await process.renew()
+            return process
+        except (NotRunning, OSError):
+            await self._ended(process)
+        except BaseException:
+            await self._ended(process)
+            raise
+        return await self._started()
 
     async def _started(self) -> _Process:
         async with self._starts:
@@ -370,7 +444,7 @@ class McpWorld(LoadedWorld):
     async def _ended(self, process: _Process) -> None:
         if process in self._processes:
             self._processes.remove(process)
-            self._received += process.connection.received
+            self._received += process.received
             await process.close()
 
     async def _end_all(self) -> None:
@@ -420,7 +494,7 @@ class _Open:
         async with self._turn:
             if not self.is_over:
                 return await (await asyncio.shield(self._taking)).state()
-        return (await self._world.played(self._made))[-1].played.state
+        return (await self._world.played(self._made))[-1].state
 
     async def close(self) -> None:
         """Give the process back."""

@@ -1,0 +1,131 @@
+"""An MCP server without any package that keeps the books of a library in memory, and loads slowly.
+
+`--log FILE`: it gets a line for each time that the server is loaded, and for each call. Other arguments:
+`asyncio` reads its input in an event loop, `thread` starts a thread while it is loaded, `process` tells whether
+the process that answers is the one that was loaded, as no fork is, `folder` makes a file while it is loaded, `luck`
+answers with a number that was drawn while it was loaded, and `crash` has a tool that ends the server.
+"""
+
+import asyncio
+import json
+import os
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+
+modes = set(sys.argv[1:])
+first = os.getpid()
+LUCK = random.randrange(10**6)
+STRING = {"type": "string"}
+BOOKS = {
+    f"B-{number}": {"title": title, "shelf": shelf, "reader": ""}
+    for number, (title, shelf) in enumerate(
+        [("Dune", "north"), ("Emma", "east"), ("Ulysses", "north"), ("Walden", "west"), ("Ivanhoe", "east")],
+        1,
+    )
+}
+READERS = {"R-1": "Ada", "R-2": "Ben", "R-3": "Cleo"}
+TOOLS = {
+    "list_books": ("List the books.", {}),
+    "show_book": ("Show a book.", {"book_id": STRING}),
+    "list_readers": ("List the readers.", {}),
+    "lend_book": ("Lend a book to a reader.", {"book_id": STRING, "reader_id": STRING}),
+    "take_back": ("Take a book back.", {"book_id": STRING}),
+    "move_book": ("Put a book on another shelf.", {"book_id": STRING, "shelf": STRING}),
+    "crash": ("End the server.", {}),
+}
+
+
+def log(line):
+    if "--log" in sys.argv:
+        with open(sys.argv[sys.argv.index("--log") + 1], "a") as file:
+            file.write(f"{line}\n")
+
+
+log("loaded")
+time.sleep(0.2)
+if "thread" in modes:
+    threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+if "folder" in modes:
+    Path("made.txt").write_text("begun")
+
+
+class Refused(Exception):
+    """The call fails."""
+
+
+def called(name, args):
+    log(name)
+    if name == "crash":
+        os._exit(3)
+    if name == "list_readers":
+        return [{"reader_id": key, "name": one} for key, one in READERS.items()]
+    if name == "list_books":
+        return [{"book_id": key, **one} for key, one in BOOKS.items()]
+    if (book := BOOKS.get(args["book_id"])) is None:
+        raise Refused("there is no such book")
+    if name == "lend_book":
+        if args["reader_id"] not in READERS:
+            raise Refused("there is no such reader")
+        if book["reader"]:
+            raise Refused("somebody has it")
+        book["reader"] = args["reader_id"]
+    elif name == "take_back":
+        if not book["reader"]:
+            raise Refused("nobody has it")
+        book["reader"] = ""
+    elif name == "move_book":
+        book["shelf"] = args["shelf"]
+        if "folder" in modes:
+            Path("made.txt").write_text(args["shelf"])
+    told = {"book_id": args["book_id"], **book}
+    if "process" in modes:
+        told["own"] = os.getpid() == first
+    return {**told, "luck": LUCK} if "luck" in modes else told
+
+
+def answer(method, params):
+    if method == "initialize":
+        about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "library", "version": "1"}}
+        return {"protocolVersion": params["protocolVersion"], **about}
+    if method == "tools/list":
+        listed = [
+            {
+                "name": name,
+                "description": said,
+                "inputSchema": {"type": "object", "properties": schema, "required": list(schema)},
+            }
+            for name, (said, schema) in TOOLS.items()
+        ]
+        return {"tools": [one for one in listed if one["name"] != "crash" or "crash" in modes]}
+    if method == "tools/call":
+        try:
+            text, wrong = json.dumps(called(params["name"], params.get("arguments") or {})), False
+        except Refused as error:
+            text, wrong = str(error), True
+        return {"content": [{"type": "text", "text": text}], "isError": wrong}
+    return None
+
+
+def heard(line):
+    message = json.loads(line)
+    if "id" not in message:
+        return
+    result = answer(message["method"], message.get("params", {}))
+    told = {"result": result} if result is not None else {"error": {"code": -32601, "message": "unknown"}}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **told}), flush=True)
+
+
+async def served():
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        heard(line)
+
+
+if "asyncio" in modes:
+    asyncio.run(served())
+else:
+    for one in sys.stdin:
+        heard(one)
