@@ -190,7 +190,8 @@ class Probe:
             if self.is_late():
                 return
             tried = self._tried({**best.ways, slot: FRESH}, _MOST_TRIES)
-            if tried.rate >= rate / _HALF and tried.writes:
+            least = rate * (_FILTERS if is_number(self._tool, slot) else 1 / _HALF)
+            if tried.rate >= least and tried.writes:
                 best, self._found = tried, [tried]
 
     def _search(self) -> Iterator[bool]:
