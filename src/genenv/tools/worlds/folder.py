@@ -388,21 +388,26 @@ class WorkingFolder:
             self.contents()
             original.known = dict(self._known)
 
-    def begin(self) -> None:
+    def begin(self) -> bool:
         """Take the present content as the initial one, such as the tables that a server makes when it starts.
 
         If a database has a journal, the initial content stays what it was: what is in it is not in one file.
+
+        Returns:
+            Whether `restore` restores all that there is now.
         """
         try:
             now = Original(self.path)
         except OSError:  # the server works on its files still
-            return
-        if not any(_is_journal(name, now.files) for name in now.files):
+            return False
+        is_whole = not any(_is_journal(name, now.files) for name in now.files)
+        if is_whole:
             for name, one in self._original.files.items():  # processes share the bytes of what is as it was
                 if name in now.files and (now.files[name].raw, now.files[name].link) == (one.raw, one.link):
                     now.files[name] = one
             now.known = {name: one for name, one in self._original.known.items() if name in now.files}
             self._original = now
+        return is_whole and all(name in now.files for name in _walk(self.path)[0])
 
     def restore(self) -> None:
         """Restore the initial content. Files are overwritten in place, so that open handles see it."""

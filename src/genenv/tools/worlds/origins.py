@@ -6,6 +6,7 @@ opens the tools again in each run.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import re
@@ -360,8 +361,10 @@ class McpOrigin(ToolOrigin):
         with closing(fresh.open(files)) as one, closing(fresh.open(files)) as other:
             if _all_alike(world, one, other, programs):
                 return None
-            with closing(forked.open(files)) as forks:
-                return forked if forks.is_forked and _all_alike(forks, one, other, programs) else fresh
+            with contextlib.suppress(UsageError), closing(forked.open(files)) as forks:
+                if forks.is_forked and _all_alike(forks, one, other, programs) and forks.is_forked:
+                    return forked
+        return fresh
 
 
 def _all_alike(

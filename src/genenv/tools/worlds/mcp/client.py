@@ -259,8 +259,11 @@ class Connection:
         """Whether calls can be made."""
         return self._client is not None and self._serving is not None and not self._serving.done()
 
-    async def open(self) -> None:
+    async def open(self, limit_s: float | None = None) -> None:
         """Connect, and list the tools.
+
+        Args:
+            limit_s: time limit in seconds; None: `START_S`.
 
         Raises:
             NotRunning: the server does not answer in time, or does not speak MCP.
@@ -268,12 +271,12 @@ class Connection:
         ready = asyncio.Event()
         self._serving = asyncio.create_task(self._serve(ready))
         self._serving.add_done_callback(lambda task: ready.set() or task.cancelled() or task.exception())
-        failure = ""
+        failure, limit_s = "", START_S if limit_s is None else limit_s
         try:
-            async with asyncio.timeout(START_S):
+            async with asyncio.timeout(limit_s):
                 await ready.wait()
         except TimeoutError:
-            failure = f"it did not answer within {START_S:g} s"
+            failure = f"it did not answer within {limit_s:g} s"
         finally:
             if self._client is None:
                 await self.close()
@@ -295,6 +298,8 @@ class Connection:
                 else:
                     self.tools, self.left_out = before.tools, before.left_out
                     self._check, self.greeting = before._check, before.greeting
+                    if how.get("mode") != "legacy":  # there was no greeting, so nothing was answered yet
+                        await client.list_tools()
                 client.session.validate_tool_result = self._check  # pyright: ignore[reportAttributeAccessIssue]
                 self._client = client
                 ready.set()

@@ -36,6 +36,7 @@ def take_over(launching: str) -> None:
 
     number = int(os.environ.pop(VARIABLE))
     os.set_inheritable(number, False)
+    given = os.fstat(number)
     made: Callable[..., None] = BaseEventLoop.__init__
     is_over = False
 
@@ -44,7 +45,8 @@ def take_over(launching: str) -> None:
         if not is_over and threading.current_thread() is threading.main_thread():
             is_over = True
             BaseEventLoop.__init__ = made  # pyright: ignore[reportAttributeAccessIssue]
-            _serve(number, launching)
+            if _is_open(number, given):
+                _serve(number, launching)
 
     def make(self: BaseEventLoop, *args: Any, **settings: Any) -> None:  # noqa: ANN401 - as the own one
         begin()  # before the loop has files of its own
@@ -63,25 +65,33 @@ def take_over(launching: str) -> None:
     sys.stdin = io.TextIOWrapper(io.BufferedReader(stream), encoding=own.encoding, errors=own.errors)
 
 
+def _is_open(number: int, given: os.stat_result) -> bool:
+    """Whether the server has left the socket open; else another file may have its number."""
+    try:
+        return os.path.samestat(os.fstat(number), given)
+    except OSError:
+        return False
+
+
 def _serve(number: int, launching: str) -> None:
     """Fork when told to; return in each forked process, or in this one if it cannot be forked."""
+    import atexit
     import gc
     import random
     import socket
 
-    control = socket.socket(fileno=number)
     if _threads() > 1 or not hasattr(socket, "recv_fds"):  # a fork would have one thread; an old Python
-        control.close()
+        os.close(number)
         return
     launch: dict[str, Any] = {"__name__": "launch"}
     try:
+        control = socket.socket(fileno=number)
         with open(launching, encoding="utf-8") as code:
             exec(code.read(), launch)  # noqa: S102 - a file of this package
         launch["adopt_orphans"]()
         control.send(READY)
     except Exception:  # noqa: BLE001 - nobody listens, or the system lacks something: it serves itself
-        control.close()
-        return
+        return  # with which the socket is closed
     child = 0
     gc.freeze()
     while True:
@@ -97,6 +107,7 @@ def _serve(number: int, launching: str) -> None:
             if child == 0:
                 control.close()
                 _become(files, launch["die_with_parent"], parent)
+                atexit.register(_leave)
                 random.setstate(drawn)  # Python seeds it anew in a fork
                 return
             _release(files)
@@ -124,6 +135,15 @@ def _become(files: list[int], die_with_parent: Callable[[], None], parent: int) 
     for place, file in enumerate(files):
         os.dup2(file, place)
         os.close(file)
+
+
+def _leave() -> None:
+    """End a fork without what the loaded server does at its end, such as to remove its temporary folders."""
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    finally:
+        os._exit(0)
 
 
 def _release(files: list[int]) -> None:

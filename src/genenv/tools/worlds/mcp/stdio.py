@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
     from mcp.shared.message import SessionMessage
 
+FORK_S = 5.0
+"""Seconds that a fork has to answer, which takes it some milliseconds."""
 _ENDING_S = 5.0
 """Seconds that a process has to end all that it has started."""
 
@@ -36,7 +38,8 @@ class StdioServer:
         folder: the working folder.
         log: a file for its standard error.
         environment: its environment variables, besides the usual ones.
-        loaded: is called in a thread when the server is loaded, before it is forked; None: it is not forked.
+        loaded: is called in a thread when the server is loaded; returns whether it can be forked. None: it
+            is not forked.
     """
 
     def __init__(
@@ -46,12 +49,13 @@ class StdioServer:
         folder: Path,
         log: Path,
         environment: Mapping[str, str],
-        loaded: Callable[[], None] | None = None,
+        loaded: Callable[[], bool] | None = None,
     ) -> None:
         self._command, self._folder, self._log, self._environment = command, folder, log, environment
         self._loaded = loaded
         self._process: Process | None = None
         self._control: socket.socket | None = None
+        self._forking: asyncio.Task[None] | None = None
         self.is_forked = False
         """Whether the server is loaded, and each connection has a fork of it."""
 
@@ -67,26 +71,20 @@ class StdioServer:
             OSError: the process cannot be started.
             NotRunning: the loaded server has ended.
         """
-        import anyio
+        opened = self._forked() if self.is_forked else self._first()
+        async with opened as (reader, writer), _spoken(reader, writer, connection) as streams:
+            yield streams
 
-        forking: asyncio.Task[None] | None = None
+    @contextlib.asynccontextmanager
+    async def _first(self) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """Start the server, which is forked if it can be, and yield its streams."""
         try:
-            if self.is_forked:
-                async with self._forked() as (reader, writer), _spoken(reader, writer, connection) as streams:
-                    yield streams
-                return
             process = await self._start()
             if self._control is not None:
-                forking = asyncio.create_task(self._first_fork(self._control))
-            reader, writer = cast(Any, process.stdout), cast(Any, process.stdin)
-            async with _spoken(reader, writer, connection) as streams:
-                yield streams
+                self._forking = asyncio.create_task(self._first_fork(self._control, process))
+            yield cast(Any, process.stdout), cast(Any, process.stdin)
         finally:
-            if forking is not None:
-                forking.cancel()
-            with anyio.CancelScope(shield=True):
-                if not self.is_forked or not await self._fork_ended():
-                    await self.end()
+            await self._over()
 
     async def _start(self) -> Process:
         from mcp.client.stdio import get_default_environment
@@ -115,12 +113,21 @@ class StdioServer:
                 one.close()
         return self._process
 
-    async def _first_fork(self, control: socket.socket) -> None:
+    async def _first_fork(self, control: socket.socket, process: Process) -> None:
         """Have the server forked once it is loaded. Other servers say nothing, and serve themselves."""
-        if await asyncio.get_running_loop().sock_recv(control, 1) == READY and self._loaded is not None:
-            await asyncio.to_thread(self._loaded)
-            self.is_forked = True
-            socket.send_fds(control, [FORK], [])
+        try:
+            is_ready = await asyncio.get_running_loop().sock_recv(control, 1) == READY
+            if is_ready and self._loaded is not None and await asyncio.to_thread(self._loaded):
+                socket.send_fds(control, [FORK], [])
+                self.is_forked = True
+        except Exception:  # noqa: BLE001 - such as of its folder, which it may be writing in
+            self.is_forked = False
+        if not self.is_forked:
+            self._unforked()
+            return
+        await asyncio.sleep(FORK_S)  # `settle` is called before
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
 
     @contextlib.asynccontextmanager
     async def _forked(self) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
@@ -133,16 +140,34 @@ class StdioServer:
             ours = opened.enter_context(os.fdopen(heard, "rb", buffering=0))
             own = opened.enter_context(os.fdopen(said, "wb", buffering=0))
             try:
-                socket.send_fds(control, [FORK], [its_input, its_output])
-            finally:
-                os.close(its_input)
-                os.close(its_output)
-            reader = asyncio.StreamReader(limit=MOST_BYTES)
-            hearing, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), ours)
-            opened.callback(hearing.close)
-            saying, protocol = await loop.connect_write_pipe(FlowControlMixin, own)
-            opened.callback(saying.abort)
-            yield reader, asyncio.StreamWriter(saying, protocol, None, loop)
+                try:
+                    socket.send_fds(control, [FORK], [its_input, its_output])
+                finally:
+                    os.close(its_input)
+                    os.close(its_output)
+                reader = asyncio.StreamReader(limit=MOST_BYTES)
+                hearing, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), ours)
+                opened.callback(hearing.close)
+                saying, protocol = await loop.connect_write_pipe(FlowControlMixin, own)
+                opened.callback(saying.abort)
+                yield reader, asyncio.StreamWriter(saying, protocol, None, loop)
+            finally:  # before its streams are closed, at which it would do what servers do at their end
+                await self._over()
+
+    async def _over(self) -> None:
+        """End the fork; also the loaded server, if it cannot be forked again."""
+        import anyio
+
+        self._watched()
+        with anyio.CancelScope(shield=True):
+            if not self.is_forked or not await self._fork_ended():
+                await self.end()
+
+    def _watched(self) -> None:
+        """Stop waiting for the first fork."""
+        if self._forking is not None:
+            self._forking.cancel()
+            self._forking = None
 
     async def _fork_ended(self) -> bool:
         """End the fork with all that it has started; return whether the loaded server can be forked again."""
@@ -157,16 +182,20 @@ class StdioServer:
 
     def settle(self) -> None:
         """Note that the server has answered: one that was not forked by now is not forked later."""
-        if not self.is_forked and self._control is not None:
+        self._watched()
+        if not self.is_forked:
+            self._unforked()
+
+    def _unforked(self) -> None:
+        """Let the server serve itself."""
+        if self._control is not None:
             self._control.close()
             self._control = None
 
     async def end(self) -> None:
         """End the process, with all that it has started."""
         process, self._process, self.is_forked = self._process, None, False
-        if self._control is not None:
-            self._control.close()
-            self._control = None
+        self._unforked()
         if process is not None:
             await _end(process)
 

@@ -47,7 +47,7 @@ from genenv.tools.worlds.mcp.client import (
     outcome_of,
     tool_of,
 )
-from genenv.tools.worlds.mcp.stdio import StdioServer
+from genenv.tools.worlds.mcp.stdio import FORK_S, StdioServer
 from genenv.tools.worlds.processes import Scratch, Thread, environment
 from genenv.tools.worlds.python import CALL_S
 from genenv.types import Json
@@ -61,8 +61,12 @@ _MOST_IDLE = 32
 """Maximum number of processes that are kept for later sessions."""
 _AHEAD = 2
 """Number of processes that are started before a session needs them, where each session needs a new one."""
+_MOST_LOADED_S = 600.0
+"""Seconds after which a loaded server is not forked again, as what it read when it was loaded may expire."""
 _AT_ONCE_S = 1e-3
 """A folder that took less than this time to read, in seconds, is read without another thread next time."""
+_MOST_TEMPORARY = 16 << 20
+"""Maximum size in bytes of the temporary files of a server that is forked, as they are restored each time."""
 _MOST_LOG = 1 << 20
 """Maximum size of a server's log in bytes."""
 _ALWAYS = {
@@ -150,12 +154,14 @@ class _Process:
         running: the command, and what it may do.
         files: the folder with the initial content, which tells whether it fits into memory.
         original: its content.
+        forks: whether the server is forked, if it can be.
     """
 
-    def __init__(self, running: McpSource, files: Path, original: Original) -> None:
-        self._is_reused, forks = not running.fresh, running.fresh and running.forked
+    def __init__(self, running: McpSource, files: Path, original: Original, *, forks: bool) -> None:
+        self._is_reused, self._begun = not running.fresh, time.monotonic()
         self._scratch = Scratch(files)
         self._folder = WorkingFolder(self._scratch.files, original)
+        self._temporary = WorkingFolder(self._scratch.temporary, Original(self._scratch.temporary))
         self._log = self._scratch.path / "log"
         self._log.touch()
         command = [word.replace(FOLDER, str(self._folder.path)) for word in running.command]
@@ -164,7 +170,7 @@ class _Process:
             folder=self._folder.path,
             log=self._log,
             environment=self._environment(running, forks=forks),
-            loaded=self._folder.begin if forks else None,
+            loaded=self._loaded if forks else None,
         )
         self.connection, self._received = Connection(self._server.streams), 0
         self.name, self._reading_s = running.command[0], 1.0
@@ -204,6 +210,16 @@ class _Process:
         return self._server.is_forked
 
     @property
+    def is_old(self) -> bool:
+        """Whether the server was loaded too long ago for another session."""
+        return self.is_forked and time.monotonic() - self._begun > _MOST_LOADED_S
+
+    def _loaded(self) -> bool:
+        """Note the content of the folders; return whether they can be restored for the next fork."""
+        left = [path.lstat().st_size for path in self._scratch.temporary.rglob("*")]
+        return sum(left) < _MOST_TEMPORARY and self._folder.begin() and self._temporary.begin()
+
+    @property
     def received(self) -> int:
         """Bytes of all messages of the server."""
         return self._received + self.connection.received
@@ -223,7 +239,7 @@ class _Process:
             await asyncio.to_thread(self._folder.begin)
 
     async def renew(self) -> None:
-        """Replace the fork that was used by a new one, with the folder as it was when the server was loaded.
+        """Replace the fork that was used by a new one, with its folders as they were when it was loaded.
 
         Raises:
             NotRunning: the server cannot be forked again.
@@ -232,8 +248,8 @@ class _Process:
         self._received += self.connection.received
         self.connection = Connection(self._server.streams, self.connection)
         if self.is_forked:
-            await asyncio.to_thread(self.restore)
-            await self.connection.open()
+            await asyncio.to_thread(lambda: (self.restore(), self._temporary.restore()))
+            await self.connection.open(FORK_S)
         if not self.is_forked:
             raise NotRunning("it ended")
 
@@ -316,8 +332,13 @@ class McpWorld(LoadedWorld):
         self._idle: list[_Process] = []
         self._coming = deque[asyncio.Task[_Process]]()
         self._received, self._closed = 0, False
+        self._waiting = 0
+        """Number of sessions that wait for a process."""
+        self.is_forked = running.fresh and running.forked
+        """Whether the server is loaded once for several sessions, and forked for each; not after a fork has
+        failed."""
         try:
-            first = self._thread.start(self._started()).result()
+            first = self._thread.start(self._first()).result()
             self._idle.append(first)
             self.tools, left_out = usable({one.name: partial(tool_of, one) for one in first.connection.tools})
             self.left_out = {**left_out, **first.connection.left_out}
@@ -328,8 +349,6 @@ class McpWorld(LoadedWorld):
             self.close()
             raise
         self.network, self.confined = first.permits
-        self.is_forked = first.is_forked
-        """Whether the server is loaded once for several sessions, and forked for each."""
 
     def play(self, calls: Sequence[Call], *, watch: bool = False) -> Played:
         """See `World`. Programs are cached. A call that ends the process fails, and so do all after it."""
@@ -390,21 +409,33 @@ class McpWorld(LoadedWorld):
             if self._idle:
                 process = self._idle.pop()
             elif self.running.fresh:
-                new = range(1 + _AHEAD - len(self._coming))
-                self._coming += [asyncio.create_task(self._started()) for _ in new]
-                ready = next((one for one in self._coming if one.done()), self._coming[0])
-                self._coming.remove(ready)
-                process = await ready
+                process = await self._next()
             else:
                 process = await self._started()
-            if process.connection.is_open:
+            if process.connection.is_open and not process.is_old:
                 if not self.running.fresh:
                     await asyncio.to_thread(process.restore)
                 return process
             await self._ended(process)
 
+    async def _next(self) -> _Process:
+        """Return the process that is ready first, a new one or a new fork; start more ahead of use."""
+        self._waiting += 1
+        try:
+            while True:
+                new = range(self._waiting + _AHEAD - len(self._coming))
+                self._coming += [asyncio.create_task(self._started()) for _ in new]
+                if ready := next((one for one in self._coming if one.done()), None):
+                    self._coming.remove(ready)
+                    return ready.result()
+                await asyncio.wait(self._coming, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._waiting -= 1
+
     async def give_back(self, process: _Process, *, intact: bool) -> None:
         """Take a process back from a session that has ended. A loaded server is forked again at once.
+
+        One whose fork has ended is not: the fork may have removed what the loaded server needs.
 
         Args:
             process: the process.
@@ -412,18 +443,30 @@ class McpWorld(LoadedWorld):
         """
         if intact and not self.running.fresh and len(self._idle) < _MOST_IDLE:
             self._idle.append(process)
-        elif process.is_forked and len(self._coming) < _MOST_IDLE and not self._closed:
+        elif intact and self._is_renewable(process) and len(self._coming) < _MOST_IDLE and not self._closed:
             self._coming.append(asyncio.create_task(self._renewed(process)))
         else:
             await self._ended(process)
 
+    def _is_renewable(self, process: _Process) -> bool:
+        return self.is_forked and process.is_forked and process.connection.is_open and not process.is_old
+
+    async def _first(self) -> _Process:
+        """Return the first process. If a second fork of it does not answer, no server is forked."""
+        first = await self._started()
+        if first.is_forked:
+            first = await self._renewed(first)
+        self.is_forked = first.is_forked
+        return first
+
     async def _renewed(self, process: _Process) -> _Process:
-        """Return a used process with a new fork; if it cannot be forked again, a new one."""
+        """Return a used process with a new fork; if it cannot be forked again, a new one without forks."""
         try:
             async with self._starts:
                 await process.renew()
             return process
         except (NotRunning, OSError):
+            self.is_forked = False
             await self._ended(process)
         except BaseException:
             await self._ended(process)
@@ -431,15 +474,24 @@ class McpWorld(LoadedWorld):
         return await self._started()
 
     async def _started(self) -> _Process:
+        """Return a new process, which is not forked if that fails."""
         async with self._starts:
-            process = await asyncio.to_thread(_Process, self.running, self._files, self._original)
-            self._processes.add(process)
-            try:
-                await process.start()
-            except BaseException:
-                await self._ended(process)
-                raise
-            return process
+            if self.is_forked:
+                try:
+                    return await self._start(forks=True)
+                except (UsageError, OSError):
+                    self.is_forked = False
+            return await self._start(forks=False)
+
+    async def _start(self, *, forks: bool) -> _Process:
+        process = await asyncio.to_thread(_Process, self.running, self._files, self._original, forks=forks)
+        self._processes.add(process)
+        try:
+            await process.start()
+        except BaseException:
+            await self._ended(process)
+            raise
+        return process
 
     async def _ended(self, process: _Process) -> None:
         if process in self._processes:
