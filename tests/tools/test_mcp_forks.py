@@ -17,6 +17,8 @@ from genenv.progress import Silent
 from genenv.tools.bundle import Bundle
 from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.worlds.base import GONE
+from genenv.tools.worlds.mcp import stdio
+from genenv.tools.worlds.mcp import world as worlds
 from genenv.tools.worlds.mcp.world import McpSource, McpWorld
 from genenv.tools.worlds.origins import McpOrigin
 
@@ -151,6 +153,84 @@ def test_a_call_that_ends_the_server_ends_its_session_alone(opens: Opens, log: P
         assert [one.error for one in outcomes] == [None, GONE, GONE]
         assert world.play_uncached([LEND]).outcomes[0].error is None
     assert counted(log)["loaded"] <= 4 + 3
+
+
+@pytest.mark.parametrize("mode", ["closed", "dies", "hangs", "output"])
+def test_a_server_whose_first_or_second_fork_fails_is_started_anew(
+    opens: Opens, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    for module in (stdio, worlds):
+        monkeypatch.setattr(module, "FORK_S", 1.0)
+    world = opens(mode)
+    assert not world.is_forked
+    begun = time.monotonic()
+    for _ in range(3):
+        assert [one.error for one in world.play_uncached([LEND, LEND]).outcomes] == [None, "somebody has it"]
+    assert time.monotonic() - begun < 10, "no session waits for a fork"
+
+
+@pytest.mark.parametrize("mode", ["closed", "output"])
+def test_a_server_whose_forks_fail_is_not_forked_in_the_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setattr(worlds, "FORK_S", 1.0)
+    source = completed(tmp_path, mode)
+    assert source is not None
+    assert (source.fresh, source.forked) == (True, False)
+
+
+def test_a_fork_that_fails_later_is_the_last_one(
+    opens: Opens, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = opens()
+    assert world.is_forked
+    monkeypatch.setattr(worlds, "FORK_S", 0.0)
+    end = time.monotonic() + 10
+    while world.is_forked and time.monotonic() < end:
+        assert world.play_uncached([LEND]).outcomes[0].error is None
+    assert not world.is_forked
+    before = counted(log)["loaded"]
+    for _ in range(6):
+        assert world.play_uncached([LEND]).outcomes[0].error is None
+    assert counted(log)["loaded"] > before
+
+
+def test_a_loaded_server_is_replaced_after_some_time(
+    opens: Opens, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worlds, "_MOST_LOADED_S", 1.5)
+    world, end = opens(), time.monotonic() + 4
+    while time.monotonic() < end:
+        assert world.play_uncached([LEND]).outcomes[0].error is None
+    assert world.is_forked
+    assert 4 < counted(log)["loaded"] < counted(log)["lend_book"]
+
+
+def test_temporary_files_are_as_they_were_when_the_server_was_loaded(opens: Opens) -> None:
+    world = opens("temporary")
+    assert world.is_forked
+    begun = world.play_uncached([SHOW]).outcomes
+    assert isinstance(begun[0].result, dict)
+    assert (begun[0].result["note"], begun[0].result["files"]) == ("nobody", 1)
+    for _ in range(5):
+        lent = world.play_uncached([LEND]).outcomes[0].result
+        assert isinstance(lent, dict)
+        assert (lent["note"], lent["files"]) == ("R-2", 2)
+        assert world.play_uncached([SHOW]).outcomes == begun
+
+
+def test_a_fork_that_ends_does_nothing_of_what_the_loaded_server_does_at_its_end(
+    opens: Opens, log: Path
+) -> None:
+    world = opens("exit")
+    assert world.is_forked
+    for _ in range(4):
+        assert world.play_uncached([call("crash")]).outcomes[0].error == GONE
+        for _ in range(3):
+            shown = world.play_uncached([SHOW]).outcomes[0].result
+            assert isinstance(shown, dict)
+            assert shown["kept"]
+    assert counted(log)["ended"] == 0
 
 
 def test_the_folder_is_as_it_was_when_the_server_was_loaded(opens: Opens) -> None:

@@ -3,20 +3,26 @@
 `--log FILE`: it gets a line for each time that the server is loaded, and for each call. Other arguments:
 `asyncio` reads its input in an event loop, `thread` starts a thread while it is loaded, `process` tells whether
 the process that answers is the one that was loaded, as no fork is, `folder` makes a file while it is loaded, `luck`
-answers with a number that was drawn while it was loaded, and `crash` has a tool that ends the server.
+answers with a number that was drawn while it was loaded, and `crash` has a tool that ends the server. `closed`
+closes all its files, `dies` and `hangs` do so in each process that is forked, `output` keeps its output for
+itself, `temporary` notes in a temporary file who has a book, and `exit` ends as Python does, with what it does at
+the end.
 """
 
 import asyncio
+import atexit
 import json
 import os
 import random
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
 modes = set(sys.argv[1:])
 first = os.getpid()
+OUTPUT = sys.stdout
 LUCK = random.randrange(10**6)
 STRING = {"type": "string"}
 BOOKS = {
@@ -52,6 +58,23 @@ if "folder" in modes:
     Path("made.txt").write_text("begun")
 
 
+if "closed" in modes:
+    os.closerange(3, 64)
+if "dies" in modes:
+    os.register_at_fork(after_in_child=lambda: os._exit(3))
+if "hangs" in modes:
+    os.register_at_fork(after_in_child=lambda: time.sleep(3600))
+if "output" in modes:
+    OUTPUT = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+if "exit" in modes:
+    KEPT = tempfile.TemporaryDirectory()
+    atexit.register(log, "ended")
+NOTE = Path(tempfile.gettempdir(), "note")
+if "temporary" in modes:
+    NOTE.write_text("nobody")
+
+
 class Refused(Exception):
     """The call fails."""
 
@@ -59,7 +82,7 @@ class Refused(Exception):
 def called(name, args):
     log(name)
     if name == "crash":
-        os._exit(3)
+        sys.exit(3) if "exit" in modes else os._exit(3)
     if name == "list_readers":
         return [{"reader_id": key, "name": one} for key, one in READERS.items()]
     if name == "list_books":
@@ -80,9 +103,16 @@ def called(name, args):
         book["shelf"] = args["shelf"]
         if "folder" in modes:
             Path("made.txt").write_text(args["shelf"])
+    if "temporary" in modes and name == "lend_book":
+        NOTE.write_text(args["reader_id"])
+        Path(tempfile.mkdtemp(), "more").touch()
     told = {"book_id": args["book_id"], **book}
     if "process" in modes:
         told["own"] = os.getpid() == first
+    if "temporary" in modes:
+        told |= {"note": NOTE.read_text(), "files": len(os.listdir(NOTE.parent))}
+    if "exit" in modes:
+        told["kept"] = os.path.isdir(KEPT.name)
     return {**told, "luck": LUCK} if "luck" in modes else told
 
 
@@ -99,7 +129,7 @@ def answer(method, params):
             }
             for name, (said, schema) in TOOLS.items()
         ]
-        return {"tools": [one for one in listed if one["name"] != "crash" or "crash" in modes]}
+        return {"tools": [one for one in listed if one["name"] != "crash" or modes & {"crash", "exit"}]}
     if method == "tools/call":
         try:
             text, wrong = json.dumps(called(params["name"], params.get("arguments") or {})), False
@@ -115,7 +145,7 @@ def heard(line):
         return
     result = answer(message["method"], message.get("params", {}))
     told = {"result": result} if result is not None else {"error": {"code": -32601, "message": "unknown"}}
-    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **told}), flush=True)
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **told}), file=OUTPUT, flush=True)
 
 
 async def served():
