@@ -17,6 +17,7 @@ from genenv.progress import Silent
 from genenv.tools.bundle import Bundle
 from genenv.tools.generate.make_bundle import Wanted, make
 from genenv.tools.worlds.base import GONE
+from genenv.tools.worlds.folder import WorkingFolder
 from genenv.tools.worlds.mcp import stdio
 from genenv.tools.worlds.mcp import world as worlds
 from genenv.tools.worlds.mcp.world import McpSource, McpWorld
@@ -167,6 +168,19 @@ def test_a_server_whose_first_or_second_fork_fails_is_started_anew(
     for _ in range(3):
         assert [one.error for one in world.play_uncached([LEND, LEND]).outcomes] == [None, "somebody has it"]
     assert time.monotonic() - begun < 10, "no session waits for a fork"
+
+
+def test_a_server_whose_folder_cannot_be_read_when_it_is_loaded_is_not_forked(
+    opens: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: WorkingFolder) -> bool:
+        raise MemoryError
+
+    monkeypatch.setattr(WorkingFolder, "begin", fails)
+    begun, world = time.monotonic(), opens()
+    assert not world.is_forked
+    assert world.play_uncached([LEND]).outcomes[0].error is None
+    assert time.monotonic() - begun < 10
 
 
 @pytest.mark.parametrize("mode", ["closed", "output"])
