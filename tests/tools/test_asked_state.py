@@ -282,6 +282,71 @@ def test_a_list_with_its_first_page_alone_does_not_stand_for_others(tmp_path: Pa
         assert _without_parts(world, questions, []) == tuple(questions)
 
 
+SHELVES = """from functools import lru_cache
+
+
+@lru_cache
+def _books():
+    return {"Emma": ["A", 3], "Ivanhoe": ["A", 2], "Middlemarch": ["B", 1]}
+
+
+@lru_cache
+def _inbox():
+    return {"private": ["hello"], "work": ["report"]}
+
+
+def titles(shelf: str = "", by_rank: bool = False) -> list[str]:
+    found = [one for one, (place, _) in _books().items() if shelf in ("", place)]
+    return sorted(found, key=lambda one: _books()[one][1]) if by_rank else found
+
+
+def move(title: str, shelf: str) -> str:
+    _books()[title][0] = shelf
+    return title
+
+
+def rank(title: str, number: int) -> str:
+    _books()[title][1] = number
+    return title
+
+
+def inbox(box: str = "") -> list[str]:
+    if box:
+        return list(_inbox()[box])
+    found = [one for mails in _inbox().values() for one in mails]
+    for mails in _inbox().values():
+        mails.clear()
+    return found
+"""
+
+
+def test_a_part_of_a_list_is_asked_for_where_the_whole_does_not_show_a_change(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(SHELVES)
+    shelf, by_rank = call("titles", shelf="A"), call("titles", by_rank=True)
+    with closing(PythonWorld(tmp_path, "tools.py")) as world:
+        questions = (call("titles"), shelf, by_rank)
+        assert _without_parts(world, questions, []) == (call("titles"),)
+        for wrote in (call("move", title="Emma", shelf="B"), call("rank", title="Emma", number=0)):
+            assert _without_parts(world, questions, [wrote]) == questions
+
+
+def test_a_question_that_writes_is_found_though_the_tool_was_called_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(SHELVES)
+    ways = {"inbox": {"box": "titles().#"}, "titles": {}, "move": {"title": "titles().#", "shelf": "new"}}
+    recipes = {name: Recipe(tool=name, writes=False, ways=told, success=1.0) for name, told in ways.items()}
+    with closing(PythonWorld(tmp_path, "tools.py")) as world:
+        rng, graph = random.Random(0), Graph(recipes)
+        explorer = Explorer.of(world, graph, rng)
+        explorer.attempt = lambda recipe, before, rng, given=None: {  # type: ignore[method-assign]
+            "inbox": call("inbox", box="work"),
+            "titles": call("titles"),
+            "move": call("move", title="Emma", shelf=rng.choice("BC")),
+        }[recipe.tool]
+        found = find_unseen(explorer, graph, rng, is_partly_unseen=True)
+        assert "inbox" in found.writers
+        assert "inbox" not in {one.tool for one in found.questions}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_a_tool_that_seldom_changes_what_is_asked_is_found_to_write(tmp_path: Path, seed: int) -> None:

@@ -61,7 +61,7 @@ def test_what_acts_on_earlier_records_gets_these_and_its_numbers_matter(tmp_path
     ways = {name: dict(one.ways) for name, one in found.graph.recipes.items()}
     assert ways["set_stock"] == {"product_id": FRESH, "quantity": FRESH}, "something has to make the first"
     assert ways["reserve"]["product_id"] != FRESH
-    assert ways["reserve"]["quantity"] == FRESH
+    assert ways["reserve"]["quantity"] in (FRESH, "stock.*"), "so many as there are is a number, too"
     assert ways["release"]["product_id"] != FRESH
     assert not any(one.unseen for one in found.graph.recipes.values())
     env = Tools(None, tmp_path / "stock")

@@ -108,7 +108,7 @@ def test_a_file_with_a_list_of_500_values_has_short_prompts(tmp_path: Path) -> N
         assert len(task.messages[0].content) < 500
         assert not is_too_long(task, env.world.tools, CONTEXT_TOKENS)
         shown = tuple(cast("list[str]", task.payload["tools"]))
-        assert is_too_long(task, env.world.tools, 700) is ("move_box" in shown)
+        assert is_too_long(task, env.world.tools, 730) is ("move_box" in shown)
         wide = tool(**{f"option_{number}": {"type": "integer"} for number in range(300)})
         assert is_too_long(task, dict.fromkeys(shown, wide), CONTEXT_TOKENS)
         letters = replace(task.messages[-1], content="é" * 1000)

@@ -219,7 +219,8 @@ def find_unseen(explorer: Explorer, graph: Graph, rng: random.Random, *, is_part
     while True:
         kept = {name: found for name, found in asked.items() if name not in writers}
         questions = _steady(world, _in_turn(kept, _MOST_ASKED))
-        tried = [call for call in made if call.tool not in writers]
+        forms = {_form(call): call for call in (*questions, *made)}  # inbox() reads all, inbox(box) may not
+        tried = [one for one in _distinct([*made, *forms.values()]) if one.tool not in writers]
         more = _writers(world, tried, questions) if questions else frozenset[str]()
         if not more:
             wrote = [call for name in sorted(writers) for call in calls[name]]
@@ -239,13 +240,15 @@ def _without_parts(world: World, questions: Sequence[Call], wrote: Sequence[Call
     """Return the questions without those whose lists are parts of the list of another one.
 
     `list_orders(status="open")` shows nothing that `list_orders()` does not. It has to be so for all lists
-    of the tool, in the first state and after calls that write, as a list may have its first page alone.
+    of the tool, in the first state and after calls that write, as a list may have its first page alone. Where
+    such a call changes the part, it must change the whole, too: titles of one shelf are among all titles
+    wherever a book is moved.
     """
-    lists: list[list[set[str] | None]] = []
+    lists: list[list[list[str] | None]] = []
     for before in ([], *([call] for call in wrote)):
         outcomes = world.play_uncached([*before, *questions]).outcomes[len(before) :]
         told = [parsed_result(one.result) if one.error is None else None for one in outcomes]
-        lists.append([{*map(repr, one)} if isinstance(one, list) else None for one in told])
+        lists.append([[*map(repr, one)] if isinstance(one, list) else None for one in told])
     left = list(questions)
     for place, whole in enumerate(questions):
         parts = [
@@ -256,12 +259,17 @@ def _without_parts(world: World, questions: Sequence[Call], wrote: Sequence[Call
         if all(
             (all_of_it := shown[place]) is not None
             and (part := shown[number]) is not None
-            and part <= all_of_it
+            and {*part} <= {*all_of_it}
+            and (part == lists[0][number] or all_of_it != lists[0][place])
             for shown in lists
             for number in parts
         ):
             left = [one for one in left if one not in [questions[number] for number in parts]]
     return tuple(left)
+
+
+def _form(call: Call) -> tuple[str, ...]:
+    return (call.tool, *sorted(call.args))
 
 
 def _distinct(calls: Iterable[Call]) -> list[Call]:

@@ -160,9 +160,14 @@ class Probe:
         patience.calls -= self._plays - plays
         patience.seconds -= patience.clock() - start
 
+    @property
+    def _best(self) -> Tried | None:
+        writing = [one for one in self._found if one.writes]  # then a call that changed nothing failed
+        return max(writing or self._found, key=self._rank, default=None)
+
     def _with_all(self) -> None:
         """Take sources that have all values of those that were found and others, if these succeed, too."""
-        if (best := max(self._found, key=self._rank, default=None)) is None:
+        if (best := self._best) is None:
             return
         held, plain = self._held.values, [one for one in self._needed if one in self._tool.properties]
         for slot, way in [(one, way) for one in plain for way in self._named(one)]:
@@ -177,7 +182,8 @@ class Probe:
                     break
                 args |= {slot: self._rng.choice(more)} if more else {}
                 good += succeeded(self._done(args, ways), writes=best.writes, args=args)
-            if good >= _MORE_TRIES * best.rate / _HALF and (tried := self._tried(ways, _MORE_TRIES)).rate:
+            tried = self._tried(ways, _MORE_TRIES) if good >= _MORE_TRIES * best.rate / _HALF else None
+            if tried is not None and tried.rate and tried.writes == best.writes:
                 best, self._found = tried, [tried]
 
     def _without_chance(self) -> None:
@@ -190,8 +196,7 @@ class Probe:
             if self.is_late():
                 return
             tried = self._tried({**best.ways, slot: FRESH}, _MOST_TRIES)
-            least = rate * (_FILTERS if is_number(self._tool, slot) else 1 / _HALF)
-            if tried.rate >= least and tried.writes:
+            if tried.rate >= rate / _HALF and tried.writes:
                 best, self._found = tried, [tried]
 
     def _search(self) -> Iterator[bool]:
@@ -315,9 +320,7 @@ class Probe:
 
     def recipe(self) -> Recipe | None:
         """Return the tool's recipe, or None if no call succeeded."""
-        writing = [one for one in self._found if one.writes]  # then a call that changed nothing failed
-        tried = max(writing or self._found, key=self._rank, default=None)
-        if tried is None:
+        if (tried := self._best) is None:
             return None
         if tried.constant and not any(
             way in self._named(slot) or (way == FRESH and told_values(*alone(self._tool, slot)))
