@@ -37,7 +37,7 @@ def blocks(language: str) -> list[str]:
 def test_every_line_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (code,), (wordings,) = blocks("python"), blocks("toml")
-    make, again, by, writer, answering, train, reports, openapi, *_ = blocks("sh")
+    make, again, by, writer, answering, refusing, train, reports, openapi, *_ = blocks("sh")
     Path("desk.py").write_text(code, encoding="utf-8")
     first, check = (line.split()[1:] for line in make.splitlines())
     said = succeeds(*first, "--tasks", 40, "--held-out", 12).stdout
@@ -53,8 +53,9 @@ def test_every_line_of_the_guide_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     for line in by.splitlines():  # who writes is not here
         assert line.startswith("genenv env words desk --by ")
     assert writer.startswith("genenv env new desk --from desk.py --writer ")
-    said = succeeds("env", "new", "answers", *answering.split()[4:], "--tasks", 12, "--held-out", 4).stdout
-    assert "12 tasks" in said.replace("\n", " ")
+    for name, new in (("answers", answering), ("refused", refusing)):
+        said = succeeds("env", "new", name, *new.split()[4:], "--tasks", 12, "--held-out", 4).stdout
+        assert "12 tasks" in said.replace("\n", " ")
     trained, measured, asked = (line.split()[1:] for line in train.splitlines())
     small = (
         "policy.backend=scripted",

@@ -66,6 +66,7 @@ def task(env: Tools) -> Task:
 
 def test_the_prompt_says_what_to_do(env: Tools, task: Task) -> None:
     assert "If a tool refuses what is asked for, change nothing, and" in task.messages[0].content
+    assert "say so instead" not in task.messages[0].content, "no task lacks a tool or a value"
     assert env.audit(task, random.Random(0)) is None
 
 

@@ -268,7 +268,7 @@ def opening(
     settings, notes = toolbox.settings, ""
     if toolbox.user_answers:
         notes += " If no tool fits, say so. If a value is missing, ask for it."
-    elif toolbox.has_gaps:
+    elif toolbox.lacks:
         notes += " If no tool fits or a value is missing, say so instead."
     if toolbox.refusals:
         notes += (

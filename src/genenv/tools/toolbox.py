@@ -93,12 +93,13 @@ class Toolbox:
     @cached_property
     def has_gaps(self) -> bool:
         """Whether there are tasks that lack a tool or a value, or whose call is refused."""
-        return (
-            self.user_answers
-            or self.refusals
-            or bool(self.bundle.about.alike)
-            or any(left_out(tool, self.wordings) for tool in self.world.tools.values())
-        )
+        return self.user_answers or self.refusals or self.lacks
+
+    @cached_property
+    def lacks(self) -> bool:
+        """Whether there are tasks that lack a tool, or a value that nobody gives later."""
+        is_left_out = any(left_out(tool, self.wordings) for tool in self.world.tools.values())
+        return bool(self.bundle.about.alike) or is_left_out
 
     @cached_property
     def asks(self) -> bool:
