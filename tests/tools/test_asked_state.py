@@ -330,6 +330,7 @@ def test_a_part_of_a_list_is_asked_for_where_the_whole_does_not_show_a_change(tm
             assert _without_parts(world, questions, [wrote]) == questions
 
 
+@pytest.mark.long
 def test_a_question_that_writes_is_found_though_the_tool_was_called_otherwise(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(SHELVES)
     ways = {"inbox": {"box": "titles().#"}, "titles": {}, "move": {"title": "titles().#", "shelf": "new"}}

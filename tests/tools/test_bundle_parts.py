@@ -448,6 +448,7 @@ def take_back(
 '''
 
 
+@pytest.mark.long
 def test_a_listed_value_that_the_state_does_not_tell_from_another_is_compared_as_it_stands(
     tmp_path: Path,
 ) -> None:

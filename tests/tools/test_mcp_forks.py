@@ -96,6 +96,7 @@ def test_sessions_at_the_same_time_do_not_see_each_other(opens: Opens, log: Path
     assert counted(log)["loaded"] <= 6 + 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["thread", "process"])
 def test_a_server_that_cannot_be_forked_or_behaves_otherwise_then_is_started_anew(
     opens: Opens, log: Path, tmp_path: Path, mode: str
@@ -130,6 +131,7 @@ def completed(folder: Path, *modes: str) -> McpSource | None:
     return found
 
 
+@pytest.mark.long
 def test_a_server_whose_memory_outlives_a_session_is_forked(tmp_path: Path) -> None:
     source = completed(tmp_path)
     assert source == McpSource(command=command(), fresh=True, forked=True, seeded=True)
@@ -156,6 +158,7 @@ def test_a_call_that_ends_the_server_ends_its_session_alone(opens: Opens, log: P
     assert counted(log)["loaded"] <= 4 + 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["closed", "dies", "hangs", "output"])
 def test_a_server_whose_first_or_second_fork_fails_is_started_anew(
     opens: Opens, monkeypatch: pytest.MonkeyPatch, mode: str
@@ -183,6 +186,7 @@ def test_a_server_whose_folder_cannot_be_read_when_it_is_loaded_is_not_forked(
     assert time.monotonic() - begun < 10
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["closed", "output"])
 def test_a_server_whose_forks_fail_is_not_forked_in_the_bundle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
@@ -209,6 +213,7 @@ def test_a_fork_that_fails_later_is_the_last_one(
     assert counted(log)["loaded"] > before
 
 
+@pytest.mark.long
 def test_a_loaded_server_is_replaced_after_some_time(
     opens: Opens, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
