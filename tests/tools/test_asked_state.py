@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -256,17 +256,17 @@ def add_note(order_id: str, note: str) -> dict:
 """
 
 
+def graph_of_many(listing: Mapping[str, str]) -> Graph:
+    """What is known of these tools before anything is asked; `listing` has the sources of `list_orders`."""
+    way = {"order_id": "list_orders().order_id"}
+    ways = {"list_orders": listing, "get_order": way, "add_note": {**way, "note": "new"}}
+    return Graph({name: Recipe(tool=name, writes=False, ways=one, success=1.0) for name, one in ways.items()})
+
+
 def test_what_a_call_changes_is_looked_for_in_the_same_record(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(MANY)
-    way = {"order_id": "list_orders().order_id"}
-    ways = {
-        "list_orders": {"city": "new"},
-        "get_order": way,
-        "add_note": {**way, "note": "new"},
-    }
-    recipes = {name: Recipe(tool=name, writes=False, ways=told, success=1.0) for name, told in ways.items()}
     with closing(PythonWorld(tmp_path, "tools.py")) as world:
-        rng, graph = random.Random(0), Graph(recipes)
+        rng, graph = random.Random(0), graph_of_many({"city": "new"})
         explorer = Explorer.of(world, graph, rng)
         found = find_unseen(explorer, graph, rng, is_partly_unseen=False)
         assert found.writers == {"add_note"}
@@ -352,14 +352,8 @@ def test_a_question_that_writes_is_found_though_the_tool_was_called_otherwise(tm
 @pytest.mark.parametrize("seed", range(4))
 def test_a_tool_that_seldom_changes_what_is_asked_is_found_to_write(tmp_path: Path, seed: int) -> None:
     (tmp_path / "tools.py").write_text(MANY)
-    way = {"order_id": "list_orders().order_id"}
-    recipes = {
-        "list_orders": Recipe(tool="list_orders", writes=False, ways={}, success=1.0),
-        "get_order": Recipe(tool="get_order", writes=False, ways=way, success=1.0),
-        "add_note": Recipe(tool="add_note", writes=False, ways={**way, "note": "new"}, success=1.0),
-    }
     with closing(PythonWorld(tmp_path, "tools.py")) as world:
-        graph = Graph(recipes)
+        graph = graph_of_many({})
         few = [call("get_order", order_id=f"A-{number}") for number in range(1, 9)]
         explorer = Explorer.of(ObservedWorld(world, few), graph, random.Random(seed))
         explorer.writers = {"add_note"}
@@ -370,14 +364,8 @@ def test_a_tool_that_seldom_changes_what_is_asked_is_found_to_write(tmp_path: Pa
 def test_a_tool_that_is_called_only_since_questions_are_asked_is_judged_too(tmp_path: Path) -> None:
     mail = 'def mail(order_id: str) -> str:\n    return "sent" if _orders()[order_id] else ""\n'
     (tmp_path / "tools.py").write_text(f"{MANY}\n\n{mail}")
-    way = {"order_id": "list_orders().order_id"}
-    recipes = {
-        "list_orders": Recipe(tool="list_orders", writes=False, ways={}, success=1.0),
-        "get_order": Recipe(tool="get_order", writes=False, ways=way, success=1.0),
-        "add_note": Recipe(tool="add_note", writes=False, ways={**way, "note": "new"}, success=1.0),
-    }
     with closing(PythonWorld(tmp_path, "tools.py")) as world:
-        graph = Graph(recipes)
+        graph = graph_of_many({})
         explorer = Explorer.of(world, graph, random.Random(0))
         _, found = with_questions(explorer, graph, world, 0, Silent())
         assert found.recipes["add_note"].writes

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bundles import asked, call
 from genenv.gate.gate import base_tasks, examined
 from genenv.progress import Silent
 from genenv.tools.discover.recipes import is_said_refusal
@@ -16,9 +17,8 @@ from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Asked, redraw
 from genenv.tools.language.declining import reports_refusal
 from genenv.tools.settings import ToolsConfig
-from genenv.tools.spec import Program
 from genenv.tools.worlds.base import Outcome
-from genenv.types import Json, Lineage, Origin, Rejection, Task
+from genenv.types import Json, Rejection, Task
 from sharing import Shared
 
 TRIED = 'cancel_order(order_id="O-5001")'
@@ -46,20 +46,9 @@ def env(folder: Path) -> Iterator[Tools]:
     found.world.close()
 
 
-def built(env: Tools, tool: str, args: Mapping[str, Json], **spec: Json) -> Task | Rejection:
-    program = Program.model_validate(
-        {
-            "n_calls": 1, "chained": False, "answer": False, "n_tools": 8, "gap": "refused",
-            "calls": [{"tool": tool, "args": args}], **spec,
-        }
-    )  # fmt: skip
-    origin = Origin.HELD_OUT if env.is_for_measuring(program) else Origin.SEED
-    return env.build(program, task_id="t", lineage=Lineage(origin=origin), rng=random.Random(0))
-
-
 @pytest.fixture
 def task(env: Tools) -> Task:
-    found = built(env, "cancel_order", {"order_id": "O-5001"})
+    found = asked(env, call("cancel_order", order_id="O-5001"), gap="refused")
     assert isinstance(found, Task)
     return found
 
@@ -100,10 +89,10 @@ def test_what_is_not_refused_in_words_is_no_such_task(env: Tools) -> None:
         ("get_order", {"order_id": "O-5001"}, "does not refuse it"),
     ]
     for tool, args, said in cases:
-        refused = built(env, tool, args)
+        refused = asked(env, call(tool, **args), gap="refused")
         assert isinstance(refused, Rejection)
         assert said in refused.explanation
-    refused = built(env, "cancel_order", {"order_id": "O-5001"}, answer=True)
+    refused = asked(env, call("cancel_order", order_id="O-5001"), gap="refused", answer=True)
     assert isinstance(refused, Rejection)
 
 

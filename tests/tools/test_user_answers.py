@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from bundles import asked, call
 from genenv.backends.scripted import ScriptedSampler
 from genenv.environments.base import SeatView
 from genenv.environments.stepwise import StepwiseRollout
@@ -65,14 +66,8 @@ def env(folder: Path) -> Iterator[Tools]:
 
 
 def built(env: Tools, *calls: tuple[str, Mapping[str, Json]], omits: str, **spec: Any) -> Task | Rejection:
-    program = Program.model_validate(
-        {
-            "n_calls": len(calls), "chained": False, "answer": False, "n_tools": 8, "gap": "user_answers",
-            "omits": omits, "calls": [{"tool": tool, "args": args} for tool, args in calls], **spec,
-        }
-    )  # fmt: skip
-    origin = Origin.HELD_OUT if env.is_for_measuring(program) else Origin.SEED
-    return env.build(program, task_id="t", lineage=Lineage(origin=origin), rng=random.Random(0))
+    made = [call(tool, **args) for tool, args in calls]
+    return asked(env, *made, gap="user_answers", omits=omits, **spec)
 
 
 @pytest.fixture

@@ -175,7 +175,7 @@ def _of_call(tool: Tool, wanted: Call, made: Call) -> float:
     """
     if made.tool != wanted.tool:
         return 0.0
-    defaults: dict[str, Json] = {name: schema.get("default") for name, schema in tool.properties.items()}
+    defaults = _defaults(tool)
     asked, given = {**defaults, **wanted.args}, {**defaults, **made.args}
     right = {name: _same(asked[name], given.get(name)) for name in tool.properties}
     counted = [
@@ -185,6 +185,10 @@ def _of_call(tool: Tool, wanted: Call, made: Call) -> float:
     ]
     share = sum(right[name] for name in counted) / len(counted) if counted else 1.0
     return NAME_CREDIT + (1 - NAME_CREDIT) * share
+
+
+def _defaults(tool: Tool) -> dict[str, Json]:
+    return {name: schema.get("default") for name, schema in tool.properties.items()}
 
 
 def _same(one: Json, other: Json) -> bool:
@@ -355,8 +359,7 @@ def _unreported(
     toolbox: Toolbox, asked: Call, calls: Sequence[Call], outcomes: Sequence[Outcome], last: Reply
 ) -> str | None:
     """Return a complaint if a call was not tried that the tool refuses, or the last reply does not say so."""
-    properties = toolbox.world.tools[asked.tool].properties
-    defaults: dict[str, Json] = {name: schema.get("default") for name, schema in properties.items()}
+    defaults = _defaults(toolbox.world.tools[asked.tool])
 
     def is_it(call: Call) -> bool:
         wanted, made = ({**defaults, **one.args} for one in (asked, call))

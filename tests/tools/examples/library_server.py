@@ -139,7 +139,7 @@ def answer(method, params):
     return None
 
 
-def heard(line):
+def handled(line):
     message = json.loads(line)
     if "id" not in message:
         return
@@ -151,11 +151,11 @@ def heard(line):
 async def served():
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
-        heard(line)
+        handled(line)
 
 
 if "asyncio" in modes:
     asyncio.run(served())
 else:
     for one in sys.stdin:
-        heard(one)
+        handled(one)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from genenv.tools.discover.recipes import RESULT_OF, parsed_result
 from genenv.tools.discover.rows import row_answers
@@ -41,8 +41,8 @@ def shown_by(
     Args:
         calls: the arguments and outcomes of calls of one tool.
     """
-    calls = list(calls)
-    made = [(args, single_paths(parsed_result(outcome.result))) for args, outcome in calls]
+    results = [(args, parsed_result(outcome.result)) for args, outcome in calls]
+    made = [(args, single_paths(result)) for args, result in results]
     shown = dict.fromkeys(kind for _, one in made for kind in one)
     values = {kind: {repr(one[kind][1]) if kind in one else None for _, one in made} for kind in shown}
     new = {
@@ -53,12 +53,15 @@ def shown_by(
     }
     told = (kind for kind in shown if kind in new and len(values[kind]) > 1 and values[kind] - _FLAGS)
     is_prose = any(len(str(one[""][1]).split()) > 1 for _, one in made if "" in one)
-    return tuple(shown), (*(kind for kind in told if kind or not is_prose), *_of_rows(calls))
+    return tuple(shown), (
+        *(kind for kind in told if kind or not is_prose),
+        *_of_rows([result for _, result in results]),
+    )
 
 
-def _of_rows(calls: Iterable[tuple[Mapping[str, Json], Outcome]]) -> Iterator[str]:
-    """Yield the kinds of questions about rows whose answers differ."""
-    made = [row_answers(parsed_result(outcome.result)) for _, outcome in calls]
+def _of_rows(results: Sequence[Json]) -> Iterator[str]:
+    """Yield the kinds of questions about rows whose answers differ between results."""
+    made = [row_answers(one) for one in results]
     for kind in dict.fromkeys(kind for one in made for kind in one):
         if len({repr(one[kind][1]) if kind in one else None for one in made}) > 1:
             yield kind

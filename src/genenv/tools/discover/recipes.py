@@ -263,7 +263,7 @@ def draw_arguments(
     own = {kind: values for kind, values in rng.choice(alike).items() if kind in kinds} if alike else {}
     args: dict[str, Json] = {}
     rows: dict[str, int] = {}
-    like = functools.partial(numbers_like, tool.name, held.values, held.records)
+    like = _scale(tool, held)
     for name, way in chosen.items():
         if name not in tool.properties:
             continue
@@ -372,12 +372,17 @@ def found_by(tool: Tool, slot: str, way: str) -> str:
     return "by name" if wanted(meant(slot), tool.name, [way]) else "by trying"
 
 
+def _scale(tool: Tool, held: Held) -> Callable[[str], Sequence[float]]:
+    """Return what finds the known numbers that a parameter of a tool is called like."""
+    return functools.partial(numbers_like, tool.name, held.values, held.records)
+
+
 def _place(
     tool: Tool, outer: str, argument: Json, fields: Mapping[str, str], held: Held, rng: random.Random
 ) -> None:
     """Put values of the state into the records of an argument, usually all from one record of the state."""
     alike = _together(fields.values(), held)
-    left = rng.sample(alike, len(alike)) if alike else []
+    left, like = rng.sample(alike, len(alike)) if alike else [], _scale(tool, held)
     for record in items(argument):
         own = left.pop() if left and rng.random() < _OF_ONE_RECORD else None
         if not isinstance(record, dict):
@@ -385,9 +390,7 @@ def _place(
         for name, way in fields.items():
             of, field = alone(tool, f"{outer}.{name}")
             if way == FRESH:
-                record[name] = fresh(
-                    of, field, rng, functools.partial(numbers_like, tool.name, held.values, held.records)
-                )
+                record[name] = fresh(of, field, rng, like)
                 continue
             one = rng.choice(taken(of, field, held.values[way] if own is None else own[way]))
             record[name] = [one] if takes_list(of, field) else one

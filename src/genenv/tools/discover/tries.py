@@ -33,7 +33,7 @@ class Tried:
     good: tuple[tuple[Mapping[str, Json], Outcome], ...]
     """The arguments and outcomes of the calls that succeeded."""
     tells: bool = True
-    """Whether answers tell arguments apart, other than by repeating them."""
+    """Whether answers to other arguments differ, other than by repeating these."""
     constant: bool = False
     """Whether all answers are the same, or one refusal in prose that repeats the arguments."""
     together: bool

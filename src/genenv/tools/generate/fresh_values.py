@@ -27,6 +27,7 @@ from genenv.tools.discover.descriptions import (
 from genenv.tools.discover.state_values import PATHS, PLACES, parts_of, words_of
 from genenv.tools.generate.named_texts import (
     CATEGORIES,
+    DAY,
     isbn,
     of_one_currency,
     of_one_person,
@@ -86,7 +87,6 @@ _DOCUMENTED = re.compile(r"\(?(int|integer|float|number|bool|boolean)\b(?! (?:of
 """The type at the beginning of a description, for a parameter whose schema has none."""
 _FILES = re.compile(r"\b(?:files?|director(?:y|ies)|folders?)\b", re.IGNORECASE)
 _TIME = re.compile(r"(\d{4}-\d{2}-\d{2})?T?(\d{2}:\d{2}(:\d{2})?)?")
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _ANY_DIGITS = re.compile(r"\\d[+*]")
 """An unbounded run of digits in a pattern; three digits are drawn for it."""
 _DIGITS = re.compile(
@@ -141,7 +141,7 @@ def consistent(args: Mapping[str, Json]) -> dict[str, Json]:
     one, unless their names say otherwise.
     """
     found = of_one_currency(of_one_person(args))
-    days = [name for name, one in found.items() if isinstance(one, str) and _DAY.fullmatch(one)]
+    days = [name for name, one in found.items() if isinstance(one, str) and DAY.fullmatch(one)]
     if len(days) == 2:
         found |= dict(zip(days, sorted(str(found[name]) for name in days), strict=True))
     for first, last in _PAIRS:

@@ -338,7 +338,7 @@ def other_text(words: set[str], whose: str, rng: random.Random) -> str:
     return _thing(rng).replace(" ", "-") if words & IDENTIFIER_WORDS else _thing(rng)
 
 
-_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _OTHER_DAYS: Sequence[tuple[re.Pattern[str], str]] = (
     (re.compile(r"(?:19|20)\d\d-\d\d"), "%Y-%m"),
     (re.compile(r"(?:19|20)\d\d(?:0\d|1[0-2])(?:[0-2]\d|3[01])"), "%Y%m%d"),
@@ -364,7 +364,7 @@ def alike(example: str, rng: random.Random) -> str | None:
         if example in values:
             return rng.choice(values)
     day = random_day(rng)
-    if _DAY.match(example):
+    if DAY.match(example):
         return f"{day}{example[10:]}"
     for form, written in _OTHER_DAYS:
         if form.fullmatch(example):

@@ -136,9 +136,9 @@ class StdioServer:
         if control is None:
             raise NotRunning("it ended")
         with contextlib.ExitStack() as opened:
-            (heard, its_output), (its_input, said) = os.pipe(), os.pipe()
-            ours = opened.enter_context(os.fdopen(heard, "rb", buffering=0))
-            own = opened.enter_context(os.fdopen(said, "wb", buffering=0))
+            (output, its_output), (its_input, entry) = os.pipe(), os.pipe()
+            ours = opened.enter_context(os.fdopen(output, "rb", buffering=0))
+            own = opened.enter_context(os.fdopen(entry, "wb", buffering=0))
             try:
                 try:
                     socket.send_fds(control, [FORK], [its_input, its_output])
@@ -146,11 +146,11 @@ class StdioServer:
                     os.close(its_input)
                     os.close(its_output)
                 reader = asyncio.StreamReader(limit=MOST_BYTES)
-                hearing, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), ours)
-                opened.callback(hearing.close)
-                saying, protocol = await loop.connect_write_pipe(FlowControlMixin, own)
-                opened.callback(saying.abort)
-                yield reader, asyncio.StreamWriter(saying, protocol, None, loop)
+                reading, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), ours)
+                opened.callback(reading.close)
+                writing, protocol = await loop.connect_write_pipe(FlowControlMixin, own)
+                opened.callback(writing.abort)
+                yield reader, asyncio.StreamWriter(writing, protocol, None, loop)
             finally:  # before its streams are closed, at which it would do what servers do at their end
                 await self._over()
 
