@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 from genenv.environments.stepwise import blocking
 from genenv.progress import Reporter, staged
 from genenv.tools.discover.answers import result_values
-from genenv.tools.discover.exploring import IDLE, Explorer
+from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import FRESH, Graph, Recipe, parsed_result
+from genenv.tools.discover.trials import IDLE
 from genenv.tools.language.wording import value_text
 from genenv.tools.worlds.base import (
     GONE,

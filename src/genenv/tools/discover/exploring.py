@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from genenv.progress import advance
 from genenv.tools.discover.answers import has_list, result_kind, result_values, shown_by
-from genenv.tools.discover.probing import IDLE, Probe
+from genenv.tools.discover.probing import Probe
 from genenv.tools.discover.recipes import (
     FRESH,
     CallStats,
@@ -44,7 +44,7 @@ from genenv.tools.discover.state_values import (
     single_paths,
     wanted,
 )
-from genenv.tools.discover.tries import NO_TIME
+from genenv.tools.discover.trials import IDLE, NO_TIME
 from genenv.tools.worlds.base import Call, Outcome, Tool, World
 from genenv.types import Json
 

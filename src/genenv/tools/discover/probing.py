@@ -10,86 +10,40 @@ import functools
 import itertools
 import math
 import random
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
 
-from pydantic import JsonValue
-
-from genenv.tools.discover.answers import form_of, is_one_refusal, shown_by
+from genenv.tools.discover.answers import shown_by
 from genenv.tools.discover.descriptions import says_id
-from genenv.tools.discover.recipes import (
-    FRESH,
-    CallStats,
-    Held,
-    Patience,
-    Recipe,
-    draw_arguments,
-    is_refused,
-    source_of,
-    succeeded,
+from genenv.tools.discover.recipes import FRESH, CallStats, Held, Patience, Recipe, succeeded
+from genenv.tools.discover.slots import alone, arguments, filters, is_free, is_number, items
+from genenv.tools.discover.state_values import leaves, names_files, names_records, refers
+from genenv.tools.discover.trials import (
+    IDLE,
+    MORE_TRIES,
+    MOST_TRIES,
+    NO_TIME,
+    SURE,
+    TRIES,
+    Trials,
+    Tried,
+    pairs_of,
+    why_unused,
 )
-from genenv.tools.discover.slots import (
-    allowed_values,
-    alone,
-    are_days,
-    arguments,
-    filters,
-    is_free,
-    is_number,
-    items,
-    meant,
-    other_than,
-    slots,
-    taken,
-    takes_day,
-)
-from genenv.tools.discover.state_values import (
-    INDEX,
-    Records,
-    leaves,
-    names_files,
-    names_records,
-    refers,
-    untold,
-    wanted,
-)
-from genenv.tools.discover.tries import NO_TIME, SURE, Tried, pairs_of, suits, why_unused
-from genenv.tools.generate.fresh_values import is_closed, told_values
-from genenv.tools.worlds.base import Call, Outcome, Played, Tool, World
-from genenv.types import Json
+from genenv.tools.generate.fresh_values import told_values
+from genenv.tools.worlds.base import Call, Tool, World
 
-_TRIES, _MORE_TRIES, _MOST_TRIES = 3, 9, 27
-"""Tries of one combination of sources: at first, if any of these succeeded, and to compare two rates."""
 _WRITES, _FILTERS = 0.75, 0.3
 """Least success with an optional argument over that without it; a filter may leave nothing to read."""
 _MOST_COMBINATIONS = 24
-_MOST_KINDS, _LOOKED_AT = 48, 3
-"""Maximum number of kinds that are tried for a parameter, and of their values that must fit its schema."""
-_OF_DAYS = re.compile(r"\b(?:date|isoformat|iso|yyyy)\b", re.IGNORECASE)
-"""A word of an error, or of a documentation, that says that a text is a day."""
 _HALF = 2
 """Success rates are rounded to halves before they are compared: a few tries are no more precise."""
 _STARTS, _PAIRED = 2, 12
 """Maximum number of combinations that pairs of likely sources replace, and of kinds of both parameters."""
-IDLE = "it is said to write, and nothing that can be seen changed"
-"""Failure message of a tool that is declared to write, but whose calls change nothing visible."""
-NOTHING = "it answers {}, and nothing that can be seen changed"
-"""Failure message of a tool whose answers say nothing."""
 
 
-class Probe:
-    """Finds a recipe for one tool by calling it in a given state.
-
-    Args:
-        world: the world that has the tool.
-        tool: the tool to explore.
-        before: calls that set up the state in which the tool is tried.
-        held: the values in that state.
-        rng: draws arguments.
-        call_stats: success statistics of argument values so far.
-    """
+class Probe(Trials):
+    """Finds a recipe for one tool by calling it in a given state; the arguments are those of `Trials`."""
 
     def __init__(
         self,
@@ -100,22 +54,10 @@ class Probe:
         rng: random.Random,
         call_stats: CallStats,
     ) -> None:
-        self._world, self._tool, self._rng, self._luck = world, tool, rng, call_stats
-        self._before, self._held, self._slots = before, held, slots(tool)
-        self._needed = [slot for slot, needed in self._slots.items() if needed]
-        self._fitting, self._named = functools.cache(self._find_fitting), functools.cache(self._find_named)
+        super().__init__(world, tool, before, held, rng, call_stats)
         self._found: list[Tried] = []
         self._starts: list[dict[str, str]] = []
-        self._forms: set[str] = set()
-        self._plays = 0
-        self._calls: list[tuple[Mapping[str, Json], Outcome]] = []
         self._unused: dict[str, str] = {}
-        self.is_late: Callable[[], bool] = lambda: False
-        """Whether there is no time to try anything else."""
-        self.comparable: Callable[[Json], Json] = lambda state: state
-        """Returns a state without the values that checks ignore."""
-        self.said = "it was given no value that there is"
-        """The last error of a call, or another reason why the tool has no recipe."""
 
     @property
     def is_sure(self) -> bool:
@@ -154,7 +96,7 @@ class Probe:
             if is_late or spent > patience.calls // 2 or (self.is_sure and is_whole):
                 break
         if not self._found and self._plays - plays <= patience.calls // 2:  # of numbers few may do
-            self._try({slot: self._ways(slot)[0] for slot in self._needed}, tries=_MORE_TRIES)
+            self._try({slot: self._ways(slot)[0] for slot in self._needed}, tries=MORE_TRIES)
         self._with_all()
         self._without_chance()
         patience.calls -= self._plays - plays
@@ -177,12 +119,12 @@ class Probe:
             if not own or not is_new or not own <= {*map(str, held[way])} or self.is_late():
                 continue
             ways, good = {**best.ways, slot: way}, 0
-            for _ in range(_MORE_TRIES):
+            for _ in range(MORE_TRIES):
                 if (args := self._drawn(best.ways, together=False)) is None:
                     break
                 args |= {slot: self._rng.choice(more)} if more else {}
                 good += succeeded(self._done(args, ways), writes=best.writes, args=args)
-            tried = self._tried(ways, _MORE_TRIES) if good >= _MORE_TRIES * best.rate / _HALF else None
+            tried = self._tried(ways, MORE_TRIES) if good >= MORE_TRIES * best.rate / _HALF else None
             if tried is not None and tried.rate and tried.writes == best.writes:
                 best, self._found = tried, [tried]
 
@@ -191,11 +133,11 @@ class Probe:
         if (best := max(self._found, key=self._rank, default=None)) is None or not best.writes:
             return
         strange = [slot for slot, way in best.ways.items() if way not in self._ways(slot)]
-        rate = min(best.rate, self._tried(best.ways, _MOST_TRIES).rate) if strange else best.rate
+        rate = min(best.rate, self._tried(best.ways, MOST_TRIES).rate) if strange else best.rate
         for slot in strange:
             if self.is_late():
                 return
-            tried = self._tried({**best.ways, slot: FRESH}, _MOST_TRIES)
+            tried = self._tried({**best.ways, slot: FRESH}, MOST_TRIES)
             if tried.rate >= rate / _HALF and tried.writes:
                 best, self._found = tried, [tried]
 
@@ -234,8 +176,8 @@ class Probe:
         """Try sources that are known to succeed, more often if they surely write; return whether they do."""
         if is_sure:  # the state may show more values than before
             self.try_named()
-            self._found.append(self._tried(ways, _MOST_TRIES))
-        elif self._tried(ways, _TRIES).writes:
+            self._found.append(self._tried(ways, MOST_TRIES))
+        elif self._tried(ways, TRIES).writes:
             self._try(ways)
         return any(one.writes for one in self._found)
 
@@ -261,9 +203,9 @@ class Probe:
                 }
                 new += [one for one in ({**known, slot: way}, {**plain, slot: way}) if one not in new]
             for ways in new:
-                if self.is_late() or not self._tried(ways, _TRIES).rate:
+                if self.is_late() or not self._tried(ways, TRIES).rate:
                     continue
-                self._found = [self._tried(ways, _MORE_TRIES)]
+                self._found = [self._tried(ways, MORE_TRIES)]
                 if self._found[0].rate < SURE / _HALF or (made := self.recipe()) is None:
                     continue
                 if made.writes and (sound := self._soundness(made, others)) > score and not self.is_late():
@@ -272,7 +214,7 @@ class Probe:
 
     def makes(self, recipe: Recipe, slot: str, ways: Collection[str]) -> bool:
         """Whether a made-up value becomes the id of a new record, of one of some kinds, as `add` makes it."""
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             args = self._drawn(recipe.ways, together=False)
             if args is not None and isinstance(value := args.get(slot), str | int):
                 after = leaves(self._play(args).state)
@@ -299,7 +241,7 @@ class Probe:
             found += [way for way in [*self._named(slot), *known] if names_records(way)]
         return list(dict.fromkeys(found))
 
-    def _try(self, ways: Mapping[str, str], always: Collection[str] = (), tries: int = _TRIES) -> bool:
+    def _try(self, ways: Mapping[str, str], always: Collection[str] = (), tries: int = TRIES) -> bool:
         """Try a combination of sources; return whether an answer is unlike all before it.
 
         Args:
@@ -311,7 +253,7 @@ class Probe:
         if self._plays and self.is_late():
             return False
         if self._tried(ways, tries, always).rate > 0:
-            tried = self._tried(ways, _MORE_TRIES, always)
+            tried = self._tried(ways, MORE_TRIES, always)
             if self._tool.writes and not tried.writes:
                 self.said = IDLE
             elif tried.rate > 0:
@@ -350,37 +292,6 @@ class Probe:
             ),
         )
 
-    def _relations(self, ways: Mapping[str, str]) -> list[tuple[str, str]]:
-        """Return the pairs of arguments whose values are ids of related records."""
-        named = [(slot, way) for slot, way in ways.items() if way != FRESH and slot in self._tool.properties]
-        related, values = self._held.records.related, self._held.values
-        pairs = itertools.combinations(named, 2)
-        return [(one[0], other[0]) for one, other in pairs if related(one, other, values)]
-
-    def _is_bound(self, pair: tuple[str, str], ways: Mapping[str, str], *, writes: bool) -> bool:
-        """Whether calls succeed with ids of related records, and relate no others, as `assign` does."""
-        one, other = ((slot, ways[slot]) for slot in pair)
-        is_bound, known = False, self._held.records.related(one, other, self._held.values)
-        for number in range(_MORE_TRIES + _TRIES):
-            if self.is_late():
-                return False
-            related = (pair,) if number < _MORE_TRIES else ()
-            if related and is_bound:
-                continue
-            args = self._drawn(ways, together=False, always=pair, related=related)
-            ids = {} if args is None else {slot: items(args.get(slot)) for slot in pair}
-            drawn = {(str(a), str(b)) for a, b in itertools.product(*ids.values())}
-            if args is None or (not related and not drawn.isdisjoint((str(a), str(b)) for a, b in known)):
-                continue
-            played = self._play(args)
-            if not succeeded(played.outcomes[-1], writes=writes, args=args):
-                continue
-            is_bound = is_bound or bool(related)
-            after = Records(played.state).related(one, other, {**self._held.values, **leaves(played.state)})
-            if not related and not drawn.isdisjoint((str(a), str(b)) for a, b in after):
-                return False
-        return is_bound
-
     def _rank(self, tried: Tried) -> tuple[bool, int, bool, float, int]:
         """Return what combinations are compared by: evidence, how natural the sources are, wrong values.
 
@@ -388,7 +299,7 @@ class Probe:
         """
         named = all(way in self._ways(slot) for slot, way in tried.ways.items())
         less = any(self._fits_less(one, tried) for one in self._needed if one in self._tool.properties)
-        rate = round(_HALF * (tried.rate if named else len(tried.good) / _MORE_TRIES)) - less
+        rate = round(_HALF * (tried.rate if named else len(tried.good) / MORE_TRIES)) - less
         suits = sum(self._suits(slot, way, writes=tried.writes) for slot, way in tried.ways.items())
         evidence = rate * (1 + (tried.tells and not tried.writes))
         varied = not tried.constant and len({outcome.text for _, outcome in tried.good}) > 1
@@ -402,120 +313,6 @@ class Probe:
         held = {one: {*map(str, self._held.values[one])} for one in self._named(slot) if one in ways}
         own = held.get(tried.ways.get(slot, FRESH), set())
         return any(own and (good <= one < own or (own < one and not good <= own)) for one in held.values())
-
-    def _find_fitting(self, slot: str) -> dict[str, Sequence[Json]]:
-        """Return the kinds of values that a slot can take; none if its schema lists its values."""
-        of, name = alone(self._tool, slot)
-        found: dict[str, Sequence[Json]] = {}
-        made = {call.tool for call in self._before}
-        is_of_days = takes_day(self._tool, slot)
-        for kind, held in self._held.values.items() if not is_closed(of, name) else ():
-            if source_of(kind) in made and not refers(slot):
-                continue  # what an earlier call has made is named by an id
-            if kind.startswith(f"{self._tool.name}("):
-                continue  # what the tool itself was given is no source of the first call's values
-            some = held[:_LOOKED_AT]
-            values = some if kind.endswith(INDEX) else taken(of, name, some)  # an index is no text
-            if is_of_days and not are_days(values):
-                continue
-            if any(of.fits(name, one) for one in values):
-                found[kind] = held
-        return found
-
-    def _find_named(self, slot: str) -> list[str]:
-        """Return the sources that the name of a slot suggests."""
-        tool, name = self._tool.name, meant(slot)
-        held = [kind for kind in self._fitting(slot) if source_of(kind) is None]
-        told = [kind for kind in self._fitting(slot) if source_of(kind) not in (None, tool)]
-        return [*wanted(name, tool, held), *wanted(name, tool, told)]
-
-    def _ways(self, slot: str) -> list[str]:
-        """Return the sources that are tried first: those that the name suggests, and `FRESH`."""
-        return [*self._named(slot), FRESH]
-
-    def _suited(self, slot: str) -> list[str]:
-        """Return the sources that are tried first, those first that suit a tool that writes."""
-        return sorted(self._ways(slot), key=lambda way: -self._suits(slot, way, writes=True))
-
-    def _others(self, slot: str, way: str) -> list[str]:
-        """Return all sources of a slot but one."""
-        fitting = self._fitting(slot).items()
-        kinds = untold({kind: one for kind, one in fitting if source_of(kind) != self._tool.name})
-        if _OF_DAYS.search(f"{self.said} {self._tool.description}"):
-            kinds.sort(key=lambda kind: not are_days(self._held.values[kind][:_LOOKED_AT]))
-        return [one for one in dict.fromkeys([*self._ways(slot), *kinds[:_MOST_KINDS]]) if one != way]
-
-    def _tried(self, ways: Mapping[str, str], tries: int, always: Collection[str] = ()) -> Tried:
-        outcomes = list[tuple[dict[str, Json], Outcome]]()
-        for number in range(tries):
-            args = self._drawn(ways, together=number % 2 == 0, always=always)
-            if args is None:
-                break
-            if number and self.is_late():
-                tries = number
-                break
-            outcomes.append((args, self._done(args, ways)))
-        plain, related = len(outcomes), self._relations(ways)
-        for _ in range(tries // _TRIES if related else 0):
-            if (args := self._drawn(ways, together=False, always=always, related=related)) is not None:
-                outcomes.append((args, self._done(args, ways)))
-        writes = any(outcome.changed and not is_refused(outcome, args) for args, outcome in outcomes)
-        good = [(args, outcome) for args, outcome in outcomes if succeeded(outcome, writes=writes, args=args)]
-        succeeds = [one in good for one in outcomes]
-        together, bound = succeeds[:plain], succeeds[plain:]
-        fails = self._luck.fails(self._tool.name, ways)
-        avoided = sum(
-            any(one in values for name, values in fails.items() for one in items(args.get(name)))
-            for args, outcome in outcomes[:plain]
-            if (args, outcome) not in good
-        )
-        differ = len({repr(args) for args, _ in good}) > 1
-        forms = {form_of(outcome, args) for args, outcome in good}
-        refused = is_one_refusal([outcome for _, outcome in good], forms)
-        return Tried(
-            ways=ways,
-            rate=max(sum(together) / max(1, tries - avoided), sum(bound) / max(1, len(bound))),
-            writes=writes,
-            good=tuple(good),
-            tells=not self._needed or len(forms) > 1,
-            constant=differ and not writes and (refused or len({outcome.text for _, outcome in good}) == 1),
-            together=sum(together[::2]) * len(together[1::2]) > sum(together[1::2]) * len(together[::2]),
-        )
-
-    def _done(self, args: dict[str, Json], ways: Mapping[str, str]) -> Outcome:
-        """Call the tool, and note how it went."""
-        outcome = self._play(args).outcomes[-1]
-        self._calls.append((args, outcome))
-        if (form := form_of(outcome, args)).partition(":")[0] not in self._tool.properties:  # of a wrong type
-            self._forms.add(form)
-        good = succeeded(outcome, writes=outcome.changed or self._tool.writes is True, args=args)
-        self._luck.note(Call(tool=self._tool.name, args=args), ways, good=good)
-        if not good and self.said != IDLE:
-            self.said = outcome.error or NOTHING.format(outcome.text[:60])
-        return outcome
-
-    def _drawn(
-        self,
-        ways: Mapping[str, str],
-        *,
-        together: bool,
-        always: Collection[str] = (),
-        related: Collection[tuple[str, str]] = (),
-    ) -> dict[str, Json] | None:
-        recipe = Recipe(
-            tool=self._tool.name,
-            writes=False,
-            ways=ways,
-            success=0,
-            fails=cast("dict[str, tuple[JsonValue, ...]]", self._luck.fails(self._tool.name, ways)),
-            together=together,
-            related=tuple(related),
-        )
-        return draw_arguments(self._tool, recipe, self._held, self._rng, always)
-
-    def _suits(self, slot: str, way: str, *, writes: bool) -> float:
-        held = self._held.values.get(way, ())
-        return suits(self._tool, slot, way, self._named(slot), held, writes=writes)
 
     def _optional(self, without: Tried) -> tuple[dict[str, str], bool]:
         """Return the sources of optional arguments that make a difference and do not make calls fail.
@@ -534,7 +331,7 @@ class Probe:
             self._calls.clear()
             for way in ways:
                 with_it = {outer: FRESH, **without.ways, slot: way}
-                tried = self._tried(with_it, 2 * _TRIES, (outer, slot))
+                tried = self._tried(with_it, 2 * TRIES, (outer, slot))
                 # a note's own title changes nothing, and some numbers may be too large
                 changes = not is_idle or way == FRESH or not tried.writes
                 least = _FILTERS * (without.writes or not tried.writes)
@@ -550,51 +347,3 @@ class Probe:
                 is_idle = True
             self._unused[slot] = why_unused(slot, self._calls) if ways else NO_TIME
         return found, writes
-
-    def _matters(self, slot: str, tried: Tried, always: Collection[str] = ()) -> bool:
-        """Whether another value of an argument changes the end state, or the result of a tool that reads.
-
-        Return True if no other value can be compared.
-        """
-        compared = False
-        for number in range(_MORE_TRIES):
-            if self.is_late():
-                break
-            args, again = (self._drawn(tried.ways, together=tried.together, always=always) for _ in range(2))
-            other = other_than(self._tool, slot, args, again) if args and again else args
-            if args is None or other is None or other == args:
-                continue
-            if number % 2 and all(type(one.get(slot)) is int for one in (args, other)):
-                small = [{**args, slot: count} for count in (1, 2)]  # of 3 that there are, 40 is as 50
-                args, other = small if not any(map(self._tool.problem, small)) else (args, other)
-            both = self._play(args), self._play(other)
-            if is_refused(both[0].outcomes[-1], args) or is_refused(both[1].outcomes[-1], other):
-                continue
-            compared = True
-            seen = [self.comparable(it.state) if tried.writes else it.outcomes[-1].result for it in both]
-            if seen[0] != seen[1]:
-                return True
-        return not compared
-
-    def _is_seen(self, slot: str, tried: Tried) -> bool:
-        """Whether the end state shows an argument: each of its allowed values, if these are listed."""
-        allowed = allowed_values(self._tool, slot)
-        drawn = self._drawn(tried.ways, together=tried.together) if len(allowed) > 2 else None
-        ends: list[Json] = []
-        for one in allowed if drawn else ():
-            args: dict[str, Json] = {**(drawn or {}), slot: one}
-            played = self._play(args)
-            if not is_refused(played.outcomes[-1], args):
-                ends.append(self.comparable(played.state))
-        are_seen = all(one != other for one, other in itertools.combinations(ends, 2))
-        return are_seen and self._matters(slot, tried)
-
-    def untraced(self, recipe: Recipe) -> tuple[str, ...]:
-        """Return the arguments whose values leave no trace in a comparable state, but are not known to."""
-        ways = {slot: way for slot, way in recipe.ways.items() if slot in self._needed}
-        tried = Tried(ways=ways, rate=recipe.success, writes=True, good=(), together=recipe.together)
-        return tuple(one for one in ways if one not in recipe.unseen and not self._matters(one, tried))
-
-    def _play(self, args: Mapping[str, Json]) -> Played:
-        self._plays += 1
-        return self._world.play([*self._before, Call(tool=self._tool.name, args=args)], watch=True)
