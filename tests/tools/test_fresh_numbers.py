@@ -259,6 +259,9 @@ PRICES = [400, 12000, 7800.5, 3100, 950]
         ("limit", {**WHOLE, "default": 20}, "", [], range(1, 6)),
         ("max_results", {**WHOLE, "minimum": 1, "maximum": 100}, "", [], range(1, 6)),
         ("days", WHOLE, "", [], range(1, 101)),
+        ("percent", WHOLE, "percent", [80, 90, 100], range(60, 101, 10)),
+        ("stars", WHOLE, "stars", [4, 5], range(1, 6)),
+        ("key", WHOLE, "key", [3**701, 3**700], range(1, 101)),
     ],
 )
 def test_a_made_up_number_is_of_the_scale_of_those_that_there_are(
@@ -268,6 +271,12 @@ def test_a_made_up_number_is_of_the_scale_of_those_that_there_are(
     drawn = _drawn(name, schema, state, "set_credit_limit")
     assert set(drawn) <= set(allowed)
     assert max(drawn) - min(drawn) >= (allowed[-1] - allowed[0]) / 2
+
+
+def test_a_share_is_at_most_one() -> None:
+    state: Json = {"objects": [{"id": 0, "score": 0.9}, {"id": 1, "score": 1.0}]}
+    drawn = _drawn("score", NUMBER, state)
+    assert 0.5 < min(drawn) < max(drawn) <= 1
 
 
 def test_numbers_that_count_the_records_are_ids_and_no_scale() -> None:

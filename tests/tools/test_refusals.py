@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,8 @@ from genenv.tools.environment import Tools
 from genenv.tools.generate.make_bundle import Asked, redraw
 from genenv.tools.language.declining import reports_refusal
 from genenv.tools.settings import ToolsConfig
-from genenv.tools.worlds.base import Outcome
+from genenv.tools.worlds.base import GONE, Call, Outcome
+from genenv.tools.worlds.python import PythonWorld
 from genenv.types import Json, Rejection, Task
 from sharing import Shared
 
@@ -65,6 +67,8 @@ def test_the_prompt_says_what_to_do(env: Tools, task: Task) -> None:
         ((TRIED, SAID), ""),
         (('get_order(order_id="O-5001")', TRIED, "**Refused:** it is delivered."), ""),
         (("cancel_order(order_id='o-5001')", TRIED, "Refused: that is not possible."), ""),
+        (("cancel_order(order_id='o-5001')", "Refused: there is no such order."), "was not tried"),
+        ((TRIED, "Refused: 1"), "has no line"),
         (("Refused: I cannot do that.",), "Nothing is called."),
         ((TRIED, "Sorry, it was refused."), "has no line"),
         (('get_order(order_id="O-5001")', SAID), "was not tried"),
@@ -117,6 +121,7 @@ def test_some_tasks_are_refused_unless_settings_leave_them_out(env: Tools, folde
         ("I tried.\n- **refused**: it is delivered", True),
         ("It was refused: it is delivered.", False),
         ("Done, unless it was refused.", False),
+        ("Approved: 4\nRefused: 2", False),
         ("", False),
     ],
 )
@@ -143,8 +148,56 @@ def test_a_task_that_can_be_done_is_not_refused(env: Tools) -> None:
         (Outcome(error="'NoneType' object has no attribute 'price'"), False),
         (Outcome(error="KeyError: 'a' of these"), False),
         (Outcome(error="Timed out after 5 seconds."), False),
+        (Outcome(error="division by zero"), False),
+        (Outcome(error=GONE), False),
+        (Outcome(error="KeyError: 'there is no such order'", is_raised=True), True),
+        (Outcome(error="'a' is no whole number", is_raised=False), False),
         (Outcome(result={"order": 1, "note": "it is too late"}), False),
     ],
 )
 def test_a_fault_of_a_tool_is_no_refusal(outcome: Outcome, right: bool) -> None:
     assert is_said_refusal(outcome, {}) is right
+
+
+TEAMS = """
+import os
+
+TEAMS = {"T-1": {"budget": 90, "members": 0}}
+
+def split_budget(team_id: str) -> dict:
+    return {"each": TEAMS[team_id]["budget"] / TEAMS[team_id]["members"]}
+
+def close(team_id: str) -> dict:
+    if team_id not in TEAMS:
+        raise KeyError("no such team is here")
+    assert not TEAMS[team_id]["budget"], "there is money left in it"
+    return TEAMS.pop(team_id)
+
+def plan(day: str) -> str:
+    import datetime
+    return datetime.date.fromisoformat(day).isoformat()
+
+def crash(team_id: str) -> None:
+    os._exit(3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "right"),
+    [
+        ("split_budget", {"team_id": "T-1"}, False),
+        ("split_budget", {"team_id": "T-2"}, False),
+        ("close", {"team_id": "T-2"}, True),
+        ("close", {"team_id": "T-1"}, True),
+        ("plan", {"day": "this is no day"}, False),
+        ("crash", {"team_id": "T-1"}, False),
+    ],
+)
+def test_only_what_the_tools_own_code_raises_is_a_refusal(
+    tmp_path: Path, tool: str, args: Mapping[str, Json], right: bool
+) -> None:
+    (tmp_path / "teams.py").write_text(TEAMS)
+    with contextlib.closing(PythonWorld(tmp_path, "teams.py")) as world:
+        outcome = world.play([Call(tool=tool, args=args)]).outcomes[-1]
+    assert outcome.error
+    assert is_said_refusal(outcome, args) is right

@@ -10,11 +10,19 @@ from bundles import made
 from genenv.gate.gate import base_tasks
 from genenv.tools.check import calls_of
 from genenv.tools.discover.answers import shown_by
-from genenv.tools.discover.rows import chosen_paths, field_of, found_at, is_of_rows, row_answers
+from genenv.tools.discover.rows import (
+    chosen_paths,
+    field_of,
+    found_at,
+    is_of_rows,
+    row_answers,
+    shows_all,
+)
 from genenv.tools.environment import Tools
 from genenv.tools.language.wording import found_text
 from genenv.tools.spec import Program
-from genenv.tools.worlds.base import Outcome
+from genenv.tools.worlds.base import Call, Outcome
+from genenv.tools.worlds.in_process import InProcessWorld
 
 ORDERS = [
     {"id": "O-1", "total": 20, "day": "2025-03-01", "priority": 2, "paid": True},
@@ -31,12 +39,72 @@ def test_rows_are_counted_and_compared_by_numbers_and_days():
         "latest day.id": "O-3",
         "earliest day.id": "O-2",
     }
-    for more in ({"total": 57}, {"next_page": 2}, {"total_orders": 9}):
-        assert "orders.how many" not in row_answers({"orders": ORDERS, **more})
-    for more in ({"total": 3}, {"next_page": None}, {"total_minutes": 9}):
-        assert "orders.how many" in row_answers({"orders": ORDERS, **more})
     inside = row_answers({"customer": {"orders": ORDERS}, "page": 1})
     assert inside["customer.orders.how many"] == (("customer", "orders", "how many"), 3)
+
+
+@pytest.mark.parametrize(
+    ("beside", "is_part"),
+    [
+        ({"total": 57}, True),
+        ({"total": 3}, False),
+        ({"total": 75.5}, False),  # of money
+        ({"next_page": 2}, True),
+        ({"next_page": None}, False),
+        ({"nextPageToken": "p4"}, True),
+        ({"total_orders": 9}, True),
+        ({"totalResults": 9}, True),
+        ({"total_minutes": 9}, False),
+        ({"next_visit": "2025-01-01"}, False),
+        ({"truncated": True}, True),
+        ({"limit": 50, "offset": 0}, False),
+        ({"limit": 3}, True),
+        ({"total_pages": 1}, False),
+        ({"meta": {"total": 9}}, True),
+        ({"pageInfo": {"hasNextPage": True}}, True),
+        ({"_links": {"self": "/a", "next": None}}, False),
+        ({"_links": {"self": "/a", "next": "/b"}}, True),
+    ],
+)
+def test_a_part_of_a_longer_list_is_not_asked_about(beside, is_part):
+    result = {"orders": ORDERS, **beside}
+    assert bool(row_answers(result)) is not is_part
+    assert bool(chosen_paths(result, "orders.*.id")) is not is_part
+
+
+def test_lists_of_one_name_are_not_asked_about():
+    result = {"sent": {"messages": ORDERS}, "received": {"messages": ORDERS[:1]}, "drafts": ORDERS}
+    assert {kind.partition(".")[0] for kind in row_answers(result)} == {"drafts"}
+    assert chosen_paths(result, "sent.messages.*.id") == []
+    assert row_answers({"items": ORDERS, "boxes": [{"items": []}]}) == {}
+
+
+class Pages:
+    """Orders in pages of two, and the first few of them."""
+
+    def __init__(self) -> None:
+        self.orders = [{"id": f"O-{n}", "total": n} for n in range(3)]
+
+    def in_pages(self, page: int = 1) -> list[dict[str, object]]:
+        return self.orders[2 * page - 2 : 2 * page]
+
+    def first(self, limit: int = 2) -> list[dict[str, object]]:
+        return self.orders[:limit]
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "is_all"),
+    [
+        ("in_pages", {}, False),
+        ("in_pages", {"page": 2}, True),
+        ("first", {}, False),
+        ("first", {"limit": 3}, False),
+        ("first", {"limit": 4}, True),
+    ],
+)
+def test_whether_a_call_shows_all_there_is(tool, args, is_all):
+    world = InProcessWorld(f"{__name__}:Pages")
+    assert shows_all(world, [Call(tool=tool, args=args)]) is is_all
 
 
 @pytest.mark.parametrize(

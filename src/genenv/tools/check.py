@@ -114,18 +114,19 @@ def check(toolbox: Toolbox, task: Task, replies: Sequence[str], executed: Played
     shown = cast("Sequence[str]", task.payload["tools"])
     executed = executed or execute(toolbox.world, shown, before, calls)
     wanted = toolbox.world.play([*before, *oracle])
+    made = list(zip(calls, executed.outcomes, strict=False))
     extra = single and toolbox.counts_calls and len(calls) > len(oracle)
     place = difference(toolbox.comparable(wanted.state), toolbox.comparable(executed.state))
     problem = (
         (f"It calls more than it was asked to: {len(calls)} calls, not {len(oracle)}." if extra else None)
         or (f"The state differs at {place}." if place else None)
         or (
-            _unreported(toolbox, oracle[0], calls, executed.outcomes, turns[-1])
+            _unreported(toolbox, oracle[0], wanted.outcomes[-1], made, turns[-1])
             if gap == "refused"
             else _unread(toolbox, wanted.outcomes[len(before) :], calls, executed.outcomes, task)
             or untraced(toolbox, oracle, calls, executed.outcomes)
             or _unanswered(task, turns[-1])
-            or ("It says that it was refused." if reports_refusal(turns[-1].words) else None)
+            or (_IS_REFUSED if toolbox.refusals and reports_refusal(turns[-1].words) else None)
         )
     )
     if problem is None:
@@ -355,20 +356,33 @@ def _ids(call: Call, ways: Mapping[str, str]) -> dict[str, set[str]]:
     return found
 
 
+_IS_REFUSED = "It says that it was refused."
+
+
 def _unreported(
-    toolbox: Toolbox, asked: Call, calls: Sequence[Call], outcomes: Sequence[Outcome], last: Reply
+    toolbox: Toolbox, asked: Call, refused: Outcome, made: Sequence[tuple[Call, Outcome]], last: Reply
 ) -> str | None:
-    """Return a complaint if a call was not tried that the tool refuses, or the last reply does not say so."""
+    """Return a complaint if a call was not tried that the tool refuses, or the last reply does not say so.
+
+    Other spellings of the arguments count if the tool refuses them in the same words.
+
+    Args:
+        toolbox: has the tools.
+        asked: the call that the task asks for.
+        refused: its outcome.
+        made: the rollout's calls with their outcomes.
+        last: the rollout's last reply.
+    """
     defaults = _defaults(toolbox.world.tools[asked.tool])
 
-    def is_it(call: Call) -> bool:
-        wanted, made = ({**defaults, **one.args} for one in (asked, call))
-        return call.tool == asked.tool and all(_same(wanted.get(name), made[name]) for name in made)
+    def is_it(call: Call, outcome: Outcome) -> bool:
+        if call.tool != asked.tool or not is_refused(outcome, call.args):
+            return False
+        wanted, own = ({**defaults, **one.args} for one in (asked, call))
+        is_same = all(_same(wanted.get(name), own[name]) for name in own)
+        return own == wanted or (is_same and outcome.text == refused.text)
 
-    tried = [
-        is_refused(outcome, one.args) for one, outcome in zip(calls, outcomes, strict=False) if is_it(one)
-    ]
-    if not any(tried):
+    if not any(is_it(call, outcome) for call, outcome in made):
         return f"What was asked for was not tried: {_cut(format_calls([asked], 'python'))}."
     is_said = not last.calls and reports_refusal(last.words)
     return None if is_said else "The last reply has no line `Refused: REASON`."

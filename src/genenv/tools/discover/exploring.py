@@ -30,7 +30,7 @@ from genenv.tools.discover.recipes import (
     sources_of,
     succeeded,
 )
-from genenv.tools.discover.rows import chosen_paths
+from genenv.tools.discover.rows import chosen_paths, shows_all
 from genenv.tools.discover.state_values import (
     ANY,
     NAMES,
@@ -518,6 +518,8 @@ class Explorer:
             result = parsed_result(self._last([*before, first]).result)
             path, value = single_paths(result).get(link.kind, ((), None))
             if value is None and (chosen := chosen_paths(result, link.kind)):  # a list of several items
+                if not shows_all(self.world, [*before, first]):
+                    continue
                 path, value = rng.choice(chosen)
             if value is None:
                 continue

@@ -33,13 +33,17 @@ from genenv.tools.discover.state_values import Records, refers, wanted, words_of
 from genenv.tools.generate.fresh_values import consistent, fresh, told_values
 from genenv.tools.generate.scales import numbers_like
 from genenv.tools.language.words import COLUMN, SAID
-from genenv.tools.worlds.base import Call, Outcome, Tool
+from genenv.tools.worlds.base import NO_REFUSALS, Call, Outcome, Tool
 from genenv.types import Json
 
 _SEEN = 3
 """Number of values of a kind that show whether it holds days."""
-_FAULT = re.compile(r"\b(?:(?!Value|Permission)[A-Z]\w*Error|NoneType|Traceback|out of range|[tT]imed out)\b")
-"""Words of a failure that is no refusal."""
+_FAULT = re.compile(
+    r"\b(?:(?!Value|Permission)[A-Z]\w*Error|NoneType|Traceback|out of range|[tT]imed out|division by zero"
+    r"|Errno|unsupported operand|unhashable|not (?:defined|subscriptable|iterable|callable)|no attribute"
+    r"|no such table)\b"
+)
+"""Words of a failure that is no refusal, where it is not known what raises it."""
 _FEWEST_WORDS = 3
 """Minimum number of words with which a tool says why it refuses a call."""
 FRESH = "new"
@@ -134,8 +138,9 @@ def is_said_refusal(outcome: Outcome, args: Mapping[str, Json]) -> bool:
     result = parsed_result(outcome.result)
     told = result.items() if isinstance(result, Mapping) else [("message", result)]
     said = outcome.error or " ".join(str(one) for name, one in told if name in _OF_ANSWERS - {"status"})
-    is_told = len(words_of(said)) >= _FEWEST_WORDS and not _FAULT.search(said)
-    return is_told and is_refused(outcome, args)
+    is_fault = outcome.error in NO_REFUSALS or outcome.is_raised is False
+    is_fault = is_fault or (outcome.is_raised is None and _FAULT.search(said) is not None)
+    return not is_fault and len(words_of(said)) >= _FEWEST_WORDS and is_refused(outcome, args)
 
 
 def is_refused(outcome: Outcome, args: Mapping[str, Json] = MappingProxyType({})) -> bool:

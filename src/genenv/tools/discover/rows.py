@@ -6,10 +6,11 @@ Such a question is a path that has words where the list is: `orders.how many`, `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from genenv.tools.discover.state_values import ANY, NAMING, at, parts_of, refers, words_of
+from genenv.tools.worlds.base import Call, World
 from genenv.types import Json
 
 Path = tuple[str | int, ...]
@@ -22,9 +23,15 @@ _OF_NUMBERS, _OF_DAYS = ("highest", "lowest"), ("latest", "earliest")
 _FEWEST, _MOST = 2, 200
 """Minimum and maximum number of rows that are asked about."""
 _PAGING = frozenset(
-    {"count", "cursor", "has", "limit", "more", "next", "offset", "page", "pages", "size", "total"}
+    {"count", "cursor", "has", "incomplete", "info", "limit", "link", "meta", "more", "next", "number"}
+    | {"offset", "page", "paging", "pagination", "per", "result", "size", "token", "total", "truncated"}
 )
 """Words of fields beside a list that says how many there are, or is a part of more."""
+_LIMITS = frozenset({"first", "k", "limit", "max", "most", "n", "per", "size", "top"})
+_OF_LIMITS = frozenset(
+    {"count", "entry", "hit", "item", "number", "page", "record", "result", "row"} | {*_LIMITS}
+)
+"""Words of parameters that say how many rows are listed at most; one of `_LIMITS` is among them."""
 _RANKS = frozenset(
     {"floor", "grade", "index", "level", "line", "page", "phone", "position", "postcode", "priority", "rank"}
     | {"row", "severity", "tier", "version", "zip"}
@@ -50,13 +57,13 @@ def found_at(result: Json, path: Sequence[str | int]) -> Json:
 def row_answers(result: Json) -> dict[str, tuple[Path, Json]]:
     """Return the questions about rows that a result answers, by kind: the path and the answer of each.
 
-    A row is asked for by a field that names it. Lists inside of lists do not count.
+    A row is asked for by a field that names it. Lists inside of lists do not count, nor do pages of longer
+    lists, and lists of one name.
     """
     found: dict[str, tuple[Path, Json]] = {}
-    for place, rows in _lists(result, ()):
+    for place, rows in _whole_lists(result).items():
         named = _naming(rows)
-        counted = [] if _is_part(result, place) else [(*place, HOW_MANY)]
-        for path in (*counted, *((*place, one, named) for one in _choices(rows) if named)):
+        for path in ((*place, HOW_MANY), *((*place, one, named) for one in _choices(rows) if named)):
             found[".".join(map(str, path))] = (path, found_at(result, path))
     return found
 
@@ -65,11 +72,8 @@ def chosen_paths(result: Json, kind: str) -> list[tuple[Path, Json]]:
     """Return paths and values of a kind such as `orders.*.id` in those rows of a list that words choose."""
     before, _, after = f".{kind}.".partition(f".{ANY}.")
     place, field = [one for one in before.split(".") if one], after.strip(".")
-    try:
-        rows = at(result, place)
-    except LookupError:
-        return []
-    if not isinstance(rows, list) or not field or ANY in field or "." in field:
+    rows = _whole_lists(result).get(tuple(place))
+    if rows is None or not field or ANY in field or "." in field:
         return []
     paths: list[Path] = [(*place, one, field) for one in _choices(rows) if not one.endswith(f" {field}")]
     return [(path, found_at(result, path)) for path in paths if _is_field(rows, field)]
@@ -97,19 +101,84 @@ def _lists(value: Json, place: Path) -> Iterator[tuple[Path, list[Json]]]:
         for key, one in value.items():
             if "." not in key:
                 yield from _lists(one, (*place, key))
-    elif isinstance(value, list) and _FEWEST <= len(value) <= _MOST:
+    elif isinstance(value, list):
         yield place, value
 
 
-def _is_part(result: Json, place: Path) -> bool:
+def _whole_lists(result: Json) -> dict[Path, list[Json]]:
+    """Return the lists that a question can be about, by path: whole ones that alone have their name."""
+    names = [*_names(result)]
+    return {
+        place: rows
+        for place, rows in _lists(result, ())
+        if _FEWEST <= len(rows) <= _MOST
+        and (not place or names.count(str(place[-1])) == 1)
+        and not _is_part(result, place, len(rows))
+    }
+
+
+def _names(value: Json, name: str = "") -> Iterator[str]:
+    """Yield the name of each list in a result."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _names(one, key)
+    elif isinstance(value, list):
+        yield name
+        for one in value:
+            yield from _names(one)
+
+
+def _is_part(result: Json, place: Path, count: int) -> bool:
     """Whether what stands beside a list says that it may be a page of more; a number of its rows does not."""
     beside = at(result, place[:-1]) if place else None
     known = _PAGING | {*words_of(str(place[-1]))} if place else _PAGING
-    says_nothing = (None, False, len(cast("Sequence[Json]", at(result, place))))
-    return isinstance(beside, Mapping) and any(
-        name != place[-1] and {*words_of(name)} <= known and one not in says_nothing
-        for name, one in beside.items()
-    )
+    fields = beside.items() if isinstance(beside, Mapping) else ()
+    return _says_part({name: one for name, one in fields if name != place[-1]}, known, count)
+
+
+def _says_part(beside: Mapping[str, Json], known: Collection[str], count: int) -> bool:
+    """Whether fields whose names have no other words than these say that there are more rows."""
+    for name, one in beside.items():
+        words = {*words_of(name)}
+        if not words <= {*known}:
+            continue
+        if isinstance(one, Mapping):
+            if _says_part(one, known, count):
+                return True
+            continue
+        is_sum = isinstance(one, float) and not one.is_integer()  # the price of all
+        is_limit = bool(words & _LIMITS) and "total" not in words
+        is_met = is_limit and "size" not in words and one == count
+        is_all = is_limit and isinstance(one, int) and one > count
+        is_only = "total" in words and "page" in words and one == 1
+        if is_met or not (one in (None, False, "", 0, [], count) or is_sum or is_all or is_only):
+            return True
+    return False
+
+
+def shows_all(world: World, calls: Sequence[Call]) -> bool:
+    """Whether the last of some calls lists all there is: no first rows up to a limit, and no page of more."""
+    *before, call = calls
+    tool, most = world.tools[call.tool], max(_counts(world, calls), default=0)
+    for name, schema in tool.properties.items():
+        given, words = call.args.get(name, schema.get("default")), {*words_of(name)}
+        number = given if isinstance(given, int) and not isinstance(given, bool) else None
+        if words & _LIMITS and words <= _OF_LIMITS | {*words_of(tool.name)}:
+            if number is not None and most >= number:
+                return False
+            continue
+        if "page" not in words:
+            continue
+        later: dict[str, Json] = {**call.args, name: 2 if number is None else number + 1}
+        if tool.problem(later) is None and any(_counts(world, [*before, Call(tool=call.tool, args=later)])):
+            return False
+    return True
+
+
+def _counts(world: World, calls: Sequence[Call]) -> list[int]:
+    """Return the number of rows of each list in the result of the last of some calls; none if it fails."""
+    outcome = world.play(calls).outcomes[-1]
+    return [] if outcome.error else [len(rows) for _, rows in _lists(outcome.result, ())]
 
 
 def _of_rows(rows: Sequence[Json], part: str) -> Json:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-from genenv.tools.discover.state_values import refers
+from genenv.tools.discover.state_values import refers, words_of
 from genenv.tools.generate.fresh_values import names_day, record_noun
 from genenv.tools.worlds.base import Tool
 from genenv.types import Json, JsonObject
@@ -186,6 +186,8 @@ def is_number(tool: Tool, slot: str) -> bool:
     return of.resolved(of.properties[name]).get("type") in ("integer", "number")
 
 
+_PLACES = frozenset({"cursor", "offset", "page", "token"})
+"""Words of arguments that say where a list goes on: no value of a record does."""
 _MOST_FILTERS = 8
 """Maximum number of sources of an optional argument that its name does not suggest."""
 
@@ -198,6 +200,8 @@ def filters(tool: Tool, slot: str, firsts: Mapping[str, Json]) -> list[str]:
         slot: the argument.
         firsts: the first value of each source.
     """
+    if _PLACES & {*words_of(slot)}:
+        return []
     if takes_day(tool, slot):
         return [kind for kind, one in firsts.items() if is_day(one)][:_MOST_FILTERS]
     kinds = [kind for kind, one in firsts.items() if type(one) in (int, float) and not refers(kind)]

@@ -77,7 +77,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
 plural such as `years` is a duration, and is not bounded."""
 _PAIRS: tuple[tuple[str, str], ...] = (
     *(("after", "before"), ("begin", "end"), ("departure", "return"), ("from", "to"), ("low", "high")),
-    *(("min", "max"), ("since", "until"), ("start", "end")),
+    *(("min", "max"), ("since", "until"), ("start", "end"), ("issue", "expiry"), ("issued", "expires")),
     *(("check_in", "check_out"), ("checkin", "checkout")),
 )
 """Words by which two parameters name the bounds of a range."""
@@ -304,6 +304,8 @@ def _scaled(schema: JsonObject, name: str, like: Like, *, whole: bool) -> JsonOb
     if span is None or "multipleOf" in schema or _RANGES.get(last, (0, 0))[0] < 0:
         return schema
     low, high, step = span
+    if natural := _RANGES.get(last):
+        low, high = max(low, natural[0]), min(high, natural[1])
     if width is not None and width < _WIDE * high:
         return schema
     low, high = max(low, low if least is None else least), min(high, high if most is None else most)

@@ -16,7 +16,7 @@ from genenv.tools.bundle import Bundle, ToolCircles, companions
 from genenv.tools.discover.answers import given_in
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import Graph, Link, parsed_result
-from genenv.tools.discover.rows import row_answers
+from genenv.tools.discover.rows import row_answers, shows_all
 from genenv.tools.discover.state_values import is_inside_record, single_paths
 from genenv.tools.language.wording import left_out, omittable
 from genenv.tools.language.words import day_of
@@ -332,6 +332,8 @@ class ProgramSampler:
             for kind, (path, value) in row_answers(result).items()
             if kind in recipe.told and can_be_told(value, known)
         ]
+        if of_rows and not shows_all(self._world, [*before, *calls]):
+            of_rows = []
         worth = [some for some in (of_values, of_rows) if some]
         return (Question(call=len(calls) - 1, path=rng.choice(rng.choice(worth))),) if worth else ()
 

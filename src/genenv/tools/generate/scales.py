@@ -19,6 +19,8 @@ _SMALL = 5
 """Largest number that is made up for a count."""
 _COUNTS = frozenset({"count", "qty", "quantity"})
 """Last words of parameters that count things, mostly few."""
+_LARGEST = 10**15
+"""Larger numbers, keys of ciphers for example, have no scale."""
 _MOST = frozenset({"limit", "max", "top"})
 _LISTED = frozenset({"entry", "hit", "item", "record", "result", "row"})
 """Words of parameters that say how many are listed at most; a mere `limit` does so, too."""
@@ -45,7 +47,8 @@ def numbers_like(tool: str, values: Mapping[str, Sequence[Json]], records: Recor
     """
     for kind in () if refers(name) else _alike(name, tool, tuple(values)):
         found = [number for one in values[kind] if (number := _usual(one))]
-        if found and not (max(found) - min(found) < len(found) and _are_own(kind, len(found), records)):
+        is_dense = found and max(found) - min(found) < len(found) and all(one.is_integer() for one in found)
+        if found and not (is_dense and _are_own(kind, len(found), records)):
             return found
     return []
 
@@ -57,9 +60,9 @@ def _are_own(kind: str, count: int, records: Records) -> bool:
 
 def _usual(value: Json) -> float:
     """Return a positive number, and 0 for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LARGEST:
         return 0.0
-    return max(0.0, float(value))
+    return float(value)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -98,9 +101,10 @@ def range_of(numbers: Sequence[float], *, whole: bool) -> Range | None:
     step = max(step or _STEPS[-1], 1) if whole else step or _STEPS[-1]
     if is_one:
         low, high = low / 2, high * 2
+    is_share = high <= 1
     if high - low < _FEW * step:
         low, high = low - _FEW / 2 * step, high + _FEW / 2 * step
-    return max(step, low), high, step
+    return max(step, low), min(high, 1) if is_share and not whole else high, step
 
 
 def _are_of(step: float, numbers: Sequence[float]) -> bool:

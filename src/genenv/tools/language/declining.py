@@ -20,7 +20,7 @@ _DECLINES = re.compile(
     r"|(?:no|none of) (?:[\w ]{0,20})?(?:tools?|functions?|way|option))\b",
     re.IGNORECASE,
 )
-_REFUSED = re.compile(r"^[^\w\n]{0,6}refused[*_]*[ \t]*:", re.IGNORECASE | re.MULTILINE)
+_REFUSED = re.compile(r"^[^\w\n]{0,6}refused[*_]*[ \t]*:.*[^\W\d_]", re.IGNORECASE | re.MULTILINE)
 _ASKS = re.compile(
     r"\b(?:which|what|who|how|when|where)\b[^?]{3,400}\?"
     r"|\b(?:need|missing|specify|provide|(?:tell|give|send) me|(?:please|you) share|(?:let me|like to) know"
@@ -35,7 +35,7 @@ _SENTENCE = re.compile(r"(?:\b(?:e\.g|i\.e)\.|\.(?=\w)|[^.!?\n])+[.!?]?")
 
 
 def reports_refusal(words: str) -> bool:
-    """Whether a reply has a line `Refused: REASON`."""
+    """Whether a reply has a line `Refused: REASON`; a mere number is a value, and no reason."""
     return _REFUSED.search(words) is not None
 
 

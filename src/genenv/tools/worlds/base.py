@@ -31,6 +31,8 @@ MOST_CHARS = 64_000
 NOT_CHOSEN = "--only does not choose it"
 """Why a tool is none, where the user wants others of the same source."""
 TOO_LONG = f"The result is longer than {MOST_CHARS} characters."
+NO_REFUSALS = frozenset({GONE, TOOK_TOO_LONG, TOO_LONG})
+"""Errors that no tool says by itself."""
 _SHORT_LIST, _MOST_LISTED = 3, 20
 """Values of a parameter that a prompt repeats, and that it lists; of longer lists it has the first ones."""
 _MOST_DEFAULT = 60
@@ -57,6 +59,8 @@ class Outcome:
     result: Json = None
     error: str | None = None
     """The error text that the agent gets instead of a result."""
+    is_raised: bool | None = field(default=None, compare=False)
+    """Whether the tool's own code raises the error, and not what it calls by mistake; None: not known."""
     changed: bool = False
     """Whether the call changed the state; set where the program was executed with `watch`, or is always."""
     drew: bool = False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dis
 import enum
 import importlib
 import importlib.machinery
@@ -16,6 +17,7 @@ import importlib.util
 import inspect
 import os
 import sys
+import sysconfig
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +29,11 @@ from pydantic import BaseModel
 
 from genenv.tools.worlds.in_process import closure_of, decorated, needed_by, public_classes, registered
 from genenv.tools.worlds.jsonable import OF_SQLALCHEMY, OWN_MODULES, TOOLS_MODULE, is_code
+
+_INSTALLED = tuple(
+    {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+"""Folders of Python's own code, and of packages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +208,16 @@ def said_by(error: BaseException) -> str:
         if text and not isinstance(error, KeyError)
         else f"{type(error).__name__}{': ' * bool(text)}{text}"
     )
+
+
+def is_raised(error: BaseException) -> bool:
+    """Whether a `raise` or an `assert` outside of Python's own and installed code raises an error."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or trace.tb_frame.f_code.co_filename.startswith(_INSTALLED):
+        return False
+    return trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
 
 
 def open_files() -> set[str]:

@@ -57,6 +57,7 @@ from genenv.tools.worlds.importing import (
     imported,
     instance_of,
     is_constant,
+    is_raised,
     kept_open,
     no_tools,
     open_files,
@@ -587,7 +588,7 @@ class Tools:
         except NotJson as error:
             return {"error": f"The tool returned {error}."}
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - a user's own code
-            return {"error": text_of(said_by(error))}
+            return {"error": text_of(said_by(error)), "is_raised": is_raised(error)}
         finally:
             self._folder.in_call = False
             signal.setitimer(signal.ITIMER_REAL, 0)
