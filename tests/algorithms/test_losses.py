@@ -71,7 +71,7 @@ def test_gspo_has_one_ratio_for_a_sequence_and_clips_it_whole() -> None:
     assert found == pytest.approx([-1.0, -1.0, -3.6, -3.6])
     # d(s)/d(log pi_t) = s / T: two terms of -1 / 2 each fall on each token of the first
     assert gradient == pytest.approx([-1.0, -1.0, 0.0, 0.0])
-    assert values[0].outside(values[0].sequence_ratio).tolist() == [False, False, True, True]
+    assert LOSSES["gspo"].clipped(values[0]).tolist() == [False, False, True, True]
 
 
 def test_cispo_clips_the_weight_and_keeps_the_gradient() -> None:
@@ -80,6 +80,20 @@ def test_cispo_clips_the_weight_and_keeps_the_gradient() -> None:
     logprobs = (-1 + TWICE, -1 + HALF)
     assert found == pytest.approx([-1.2 * logprobs[0], 0.8 * 2 * logprobs[1]])
     assert gradient == pytest.approx([-1.2, 1.6])
+
+
+@pytest.mark.parametrize(
+    ("loss", "clipped"),
+    [
+        ("ppo", [True, False, False, True, False]),
+        ("cispo", [True, True, True, True, False]),  # weights of 1.2 and 0.8 on both sides
+        ("importance_sampling", [False] * 5),
+        ("dro", [False] * 5),
+    ],
+)
+def test_the_clip_rate_counts_what_the_loss_clips(loss: str, clipped: list[bool]) -> None:
+    ratios, advantages = [TWICE, TWICE, HALF, HALF, 0.0], [1.0, -1.0, 1.0, -1.0, 1.0]
+    assert LOSSES[loss].clipped(terms(ratios, advantages)[0]).tolist() == clipped
 
 
 def test_importance_sampling_never_clips_and_dro_pulls_back() -> None:

@@ -427,3 +427,9 @@ def test_an_own_reward_is_never_asked_about_no_rollout(batch) -> None:
     unknown = replace(one, groups=(), proposals=(replace(proposal, predicted_rate=0.25),))
     assert [found.reward for found in scored([one], config, random.Random(0))] == [0.5]
     assert [found.reward for found in scored([unknown], config, random.Random(0))] == [0.25]
+
+
+def test_differences_between_tasks_are_no_variance(batch) -> None:
+    config = PAPER.model_copy(update={"env_reward": "variance"})
+    assert batch("c0", 8, [0, 8], config).env_reward == 0
+    assert batch("c0", 8, [4, 8], config).env_reward == 0.5

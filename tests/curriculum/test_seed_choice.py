@@ -182,3 +182,19 @@ def test_the_state_of_a_chooser_is_kept_as_it_is_now_or_one_sentence() -> None:
     ):
         with pytest.raises(UsageError, match=rf"state_dict\(\) is no dict that JSON can hold: .*{why}"):
             checked_state(wrong, "own.py:Mine")
+
+
+def test_the_skills_of_base_tasks_are_what_is_counted(make) -> None:
+    """A task may have skills that its seed lacks, and several orders of the same ones."""
+    seeds = [make.seed(f"{kind}{i}", "put") for kind in ("easy", "half") for i in range(10)]
+    base = {one.id: make.task(one.id, [f"plan:{one.id[:4]}", "put"]) for one in seeds}
+    config = CurriculumConfig(seed_choice="bandit", env_reward="learnability")
+    stats = SkillStats(config)
+    stats.observe(
+        [
+            make.group(make.task(kind, ["put", f"plan:{kind}"]), k, 40)
+            for kind, k in (("easy", 40), ("half", 20))
+        ]
+    )
+    chosen = choose_seeds(seeds, stats, 10, random.Random(0), config, base=base)
+    assert {seed.id for seed in chosen} == {f"half{i}" for i in range(10)}

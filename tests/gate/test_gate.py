@@ -91,6 +91,13 @@ def test_novelty_is_the_distance_to_the_nearest_task_of_the_archive(toy):
     (proposal,) = admit(gate, toy, spec(8, 10))
     # add, 8, and, "add 8", "8 and" are shared; 9, 10, "and 9", "and 10" are not
     assert proposal.novelty == pytest.approx(1 - 5 / 9)
+    for threshold, is_task in (
+        (4 / 9 + 1e-12, True),
+        (0.5, False),
+    ):  # the edge is no copy, for rounding either
+        gate = make_gate(toy, novelty_threshold=threshold)
+        gate.remember([toy.task(8, 9, name="old")])
+        assert isinstance(admit(gate, toy, spec(8, 10))[0].outcome, Task) is is_task
 
 
 def test_a_threshold_of_zero_rejects_no_repetition(toy):

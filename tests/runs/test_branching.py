@@ -133,6 +133,7 @@ def test_a_branch_with_another_pool_of_fixed_tasks_writes_it_anew(tmp_path: Path
     (tmp_path / "own.py").write_text(FIRST)
     fixed = {"simulator__source": "variation", "run__eval_every": 0, "agent__rollouts": 2}
     fixed["curriculum__seed_choice"] = f"{tmp_path / 'own.py'}:First"
+    fixed["curriculum__novelty_threshold"] = 0.0
     succeeds(*words(tmp_path / "origin", **fixed, simulator__per_seed=2))
     branch = {**fixed, "simulator__per_seed": 3, "run__rounds": 3}
     succeeds(*words(tmp_path / "branch", "--from", f"{tmp_path / 'origin'}@2", **branch))

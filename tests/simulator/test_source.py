@@ -14,18 +14,22 @@ from typing import Any, cast
 import pytest
 
 from endpoints import Server, refused, said
+from genenv.curriculum.settings import CurriculumConfig
+from genenv.environments import environment_config, load_environment
 from genenv.environments.base import Environment
+from genenv.gate.gate import Gate
 from genenv.runs.store.store import PoolStore
 from genenv.seeding import generator
-from genenv.simulator.policy import NothingWrittenError, TaskSource
+from genenv.simulator.policy import NothingWrittenError, TaskSource, make_contexts
 from genenv.simulator.settings import SimulatorConfig
-from genenv.simulator.source import EndpointSource, FileSource, FixedTaskSource
+from genenv.simulator.source import EndpointSource, FileSource, FixedTaskSource, VariationSource
 from genenv.types import (
     Context,
     Generation,
     JsonObject,
     Message,
     Origin,
+    Profile,
     Proposal,
     RejectReason,
     Seed,
@@ -366,3 +370,23 @@ def test_an_endpoint_that_dies_half_way_keeps_what_is_committed(server: Server, 
         assert store.last_round() == 1
     server.answer = lambda body: said("hi")
     succeeds("train", "--resume", "--out", out)
+
+
+@pytest.mark.parametrize("name", ["tool_calling", "household", "multihop_qa", "programs"])
+def test_a_spec_that_comes_again_is_the_same_task(name: str, tmp_path: Path) -> None:
+    env = load_environment(name, environment_config(name)())
+    config = SimulatorConfig(source="variation", per_seed=3, variations=3, contexts=2)
+    written = VariationSource(config.model_copy(update={"variations": 1}), seed=0)
+    file = tmp_path / "specs.jsonl"
+    file.write_text("".join(json.dumps({"spec": one.spec}) + "\n" for one in env.seeds()[:6]))
+    of_file = SimulatorConfig(source="file", file=str(file), variations=3, contexts=2)
+    for source in (FixedTaskSource(written, config, seed=0), FileSource(of_file, seed=0)):
+        gate = Gate(env, CurriculumConfig(gate="executes", novelty_threshold=0.0), seed=0)
+        made = []
+        for number in (1, 2):
+            contexts = make_contexts(env, env.seeds()[:2], Profile(), round_=number, target=0.5)
+            tasks = [one.outcome for one in gate.admit(contexts, asyncio.run(source.propose(env, contexts)))]
+            kept = [(str(one.messages), one.oracle) for one in tasks if isinstance(one, Task)]
+            made.append(sorted(kept))
+        assert made[0]
+        assert made[0] == made[1]

@@ -7,7 +7,7 @@
 Where agents play several seats of an episode, a group has the rollouts of one seat, and `team_weight` mixes
 its own advantages with those of the team (`team_advantages`).
 
-Every sampled token of rollout i has advantage A_i. All tokens of an update have the same weight ("token"), or
+Every sampled token of rollout i has advantage A_i. All tokens of a step have the same weight ("token"), or
 all rollouts have ("sequence"). "constant" is that of Dr. GRPO: no division by a rollout's length.
 
 Chat templates drop the thoughts of earlier turns. Tokens sampled after such a drop have another context, so

@@ -74,14 +74,6 @@ class LossTerms:
         """Clamp [M] ratios to [`low`, `high`]."""
         return ratio.clamp(self.low, self.high)
 
-    def outside(self, ratio: Numbers) -> Numbers:
-        """Return [M] flags: True if clipping removes the token's gradient.
-
-        That is the case if the ratio has passed the bound in the direction that its advantage favors.
-        """
-        below, above = (ratio < self.low) & (self.advantage < 0), (ratio > self.high) & (self.advantage > 0)
-        return below | above
-
 
 LossFunction: TypeAlias = Callable[[LossTerms], Numbers]
 """Maps the terms of tokens to [M] contributions to the loss."""
@@ -94,10 +86,20 @@ class Loss:
     function: LossFunction
     ratio: Literal["token", "sequence"] = "token"
     """The ratio that the loss clips, for the metric `clip_rate`."""
+    clips: Literal["gradient", "weight", "nothing"] = "gradient"
+    """What clipping does: it removes a token's gradient, or bounds its weight on both sides."""
     wire: str | None = None
     """Name in the Tinker protocol; None if the protocol has no equivalent."""
     settings: Mapping[str, float] = field(default_factory=dict[str, float])
     """Parameters that a client of the Tinker protocol may set, with defaults. NaN: no default."""
+
+    def clipped(self, terms: LossTerms) -> Numbers:
+        """Return [M] flags: True where clipping changes the token's gradient."""
+        ratio = terms.sequence_ratio if self.ratio == "sequence" else terms.ratio
+        below, above = ratio < terms.low, ratio > terms.high
+        if self.clips == "gradient":  # past the bound in the direction that the advantage favors
+            below, above = below & (terms.advantage < 0), above & (terms.advantage > 0)
+        return below & above if self.clips == "nothing" else below | above
 
 
 def nll(terms: LossTerms) -> Numbers:
@@ -143,9 +145,9 @@ LOSSES: Mapping[str, Loss] = {
     "nll": Loss(function=nll, wire="cross_entropy"),
     "ppo": Loss(function=ppo, wire="ppo", settings=CLIP),
     "gspo": Loss(function=gspo, ratio="sequence"),
-    "cispo": Loss(function=cispo, wire="cispo", settings=CLIP),
-    "importance_sampling": Loss(function=importance_sampling, wire="importance_sampling"),
-    "dro": Loss(function=dro, wire="dro", settings={"beta": math.nan}),
+    "cispo": Loss(function=cispo, wire="cispo", clips="weight", settings=CLIP),
+    "importance_sampling": Loss(function=importance_sampling, wire="importance_sampling", clips="nothing"),
+    "dro": Loss(function=dro, wire="dro", clips="nothing", settings={"beta": math.nan}),
 }
 """All losses. All except `nll` are policy gradients, which read advantages and old log-probabilities."""
 

@@ -56,7 +56,7 @@ class GrpoConfig(Settings, frozen=True):
     loss_average: Literal["token", "sequence", "constant"] = Field(
         default="token", json_schema_extra=_ON_POLICY
     )
-    """`token`: every token of an update has the same weight. `sequence`: every rollout has the same weight.
+    """`token`: every token of a step has the same weight. `sequence`: every rollout of a step has.
     `constant`: the sum over a rollout's tokens is divided by `loss_tokens`, whatever its length (Dr.
     GRPO)."""
     loss_tokens: int = Field(
@@ -85,8 +85,9 @@ class GrpoConfig(Settings, frozen=True):
     """Number of demonstrations of other tasks, from base data and earlier rounds, that each round also trains
     on."""
     skip_zero_advantage: bool = Field(default=True, json_schema_extra=_GRPO)
-    """Leave groups whose rewards all agree out of the update. Otherwise they still contribute to the KL
-    term."""
+    """Leave groups whose rewards all agree out of the update. Otherwise they still contribute to the KL term,
+    and to the number of tokens or rollouts that the loss is divided by: where a quarter of the groups is
+    mixed, the policy gradient is a quarter as large."""
     clip_low: float = Field(default=0.2, ge=0, le=0.999, json_schema_extra=_ON_POLICY)
     """Probability ratios below 1 minus this are clipped."""
     clip_high: float = Field(default=0.2, ge=0, le=10, json_schema_extra=_ON_POLICY)
@@ -109,8 +110,8 @@ class GrpoConfig(Settings, frozen=True):
     """Optimizer steps per pass; the groups are divided evenly among them. Under `ppo`, with more steps than
     groups, the tokens of all groups are."""
     groups_per_step: int = Field(default=0, ge=0, le=100_000)
-    """Maximum number of groups per step; a pass then takes as many steps as needed. 0:
-    `updates_per_epoch`."""
+    """Maximum number of groups per step; a pass then takes as many steps as needed. A demonstration of a task
+    without rollouts counts as a group. 0: `updates_per_epoch`."""
 
     @field_validator("importance_cap")
     @classmethod

@@ -19,6 +19,7 @@ from genenv.curriculum.simulator_rewards import (
     progress_reward,
     regret_reward,
     reward_at,
+    variance,
 )
 from genenv.curriculum.stats import BetaPosterior
 from genenv.settings import is_own
@@ -47,6 +48,8 @@ class Unit:
     attempts: int
     rewards: tuple[float, ...]
     """[rollouts] rewards that the agent trains on."""
+    by_group: tuple[tuple[float, ...], ...]
+    """[groups][rollouts] the same by group: only differences within one give an advantage."""
     generations: tuple[Generation, ...]
     predicted_rate: float | None = None
     """The predicted success rate; None if there is none or it does not count."""
@@ -82,6 +85,8 @@ class Unit:
         name = config.env_reward if self.attempts or config.env_reward != "variance" else "learnability"
         if not self.attempts and is_own(name):  # which is promised a rollout
             return reward_at(cast(float, self.predicted_rate), name, config)
+        if name == "variance":
+            return fmean(variance(rewards) for rewards in self.by_group)
         return find_env_reward(name)(self.successes, self.attempts, self.rewards, self._informed(config))
 
     def _of_several(self, config: CurriculumConfig) -> float:
@@ -248,6 +253,7 @@ def _unit(tried: Sequence[Group], proposals: Sequence[Proposal], predicted_rate:
         successes=sum([trace.success for trace in valid]),
         attempts=len(valid),
         rewards=tuple([trace.reward for trace in valid]),
+        by_group=tuple([tuple([trace.reward for trace in one.valid]) for one in tried if one.valid]),
         generations=tuple([one.generation for one in proposals]),
         predicted_rate=predicted_rate,
         progress=fmean(risen) if risen else 0.0,

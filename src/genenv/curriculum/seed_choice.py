@@ -16,6 +16,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol, cast
 
 from pydantic import BaseModel, Field
@@ -26,7 +27,7 @@ from genenv.curriculum.stats import BetaPosterior, SkillStats, restored
 from genenv.curriculum.update_selection import rwr_weights
 from genenv.errors import UsageError, first_line
 from genenv.plugins import own_part
-from genenv.types import Group, Json, JsonObject, Seed
+from genenv.types import Group, Json, JsonObject, Seed, Task
 
 
 class SeedChooser(Protocol):
@@ -62,7 +63,13 @@ _LATTICE = 100
 
 
 def choose_seeds(
-    seeds: Sequence[Seed], stats: SkillStats, n: int, rng: random.Random, config: CurriculumConfig
+    seeds: Sequence[Seed],
+    stats: SkillStats,
+    n: int,
+    rng: random.Random,
+    config: CurriculumConfig,
+    *,
+    base: Mapping[str, Task] = MappingProxyType({}),
 ) -> list[Seed]:
     """Choose the seeds that the simulator varies in a round, without replacement.
 
@@ -83,6 +90,7 @@ def choose_seeds(
         n: number of seeds, >= 0.
         rng: source of randomness; the same state gives the same choice.
         config: `seed_trim`, `seed_choice`, `seed_temperature` and the reward's settings are read.
+        base: base tasks by the id of their seed. Their skills are what is counted; a seed may have fewer.
 
     Returns:
         n different seeds, in random order.
@@ -94,8 +102,8 @@ def choose_seeds(
     if config.seed_choice == "uniform" and not config.seed_trim:
         return rng.sample(list(seeds), n)
     if config.seed_choice == "bandit":
-        return _by_bandit(seeds, stats, n, rng, config)
-    posteriors = {seed.id: stats.hardest(seed.skills) for seed in seeds}
+        return _by_bandit(seeds, stats, n, rng, config, base)
+    posteriors = {seed.id: stats.hardest(_skills(seed, base)) for seed in seeds}
     by_difficulty = sorted(rng.sample(list(seeds), len(seeds)), key=lambda seed: posteriors[seed.id].mean)
     trimmed = min(int(config.seed_trim * len(seeds)), (len(seeds) - n) // 2)
     by_difficulty = by_difficulty[trimmed : len(seeds) - trimmed]
@@ -122,8 +130,18 @@ def check_seeds(seeds: Sequence[Seed], n: int) -> None:
         )
 
 
+def _skills(seed: Seed, base: Mapping[str, Task]) -> tuple[str, ...]:
+    """Return the skills of a seed's base task; those of the seed if there is none."""
+    return base[seed.id].skills if seed.id in base else seed.skills
+
+
 def _by_bandit(
-    seeds: Sequence[Seed], stats: SkillStats, n: int, rng: random.Random, config: CurriculumConfig
+    seeds: Sequence[Seed],
+    stats: SkillStats,
+    n: int,
+    rng: random.Random,
+    config: CurriculumConfig,
+    base: Mapping[str, Task],
 ) -> list[Seed]:
     """Draw one seed after another by Thompson sampling (Thompson 1933).
 
@@ -132,7 +150,7 @@ def _by_bandit(
     """
     arms: dict[tuple[str, ...], list[Seed]] = {}
     for seed in rng.sample(list(seeds), len(seeds)):
-        arms.setdefault(seed.skills, []).append(seed)
+        arms.setdefault(tuple(sorted(_skills(seed, base))), []).append(seed)
     known = {skills: stats.combined(skills) for skills in arms}
     earned = functools.cache(functools.partial(_earned, config.model_copy(update={"posterior": False})))
     chosen: list[Seed] = []

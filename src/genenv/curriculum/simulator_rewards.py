@@ -106,10 +106,11 @@ def _signal(p: Rates, config: CurriculumConfig) -> Rates:
     return 1 - p**n - (1 - p) ** n
 
 
-def _variance(successes: float, attempts: int, rewards_n: Sequence[float], config: CurriculumConfig) -> float:
-    """4 mean((r - mean(r))^2): the variance of the agent's rewards, including partial credit.
+def variance(rewards_n: Sequence[float]) -> float:
+    """4 mean((r - mean(r))^2): the variance of the agent's rewards of one group, including partial credit.
 
-    Its square root is proportional to the size of centred advantages. No rate is needed, hence no posterior.
+    Its square root is proportional to the size of centred advantages. A batch of several groups earns the
+    mean. No rate is needed, hence no posterior.
     """
     mean = fmean(rewards_n)
     return min(1.0, 4 * fmean((reward - mean) ** 2 for reward in rewards_n))
@@ -119,7 +120,7 @@ ENV_REWARDS: Mapping[str, EnvReward] = {
     "alpha": _alpha,
     "learnability": _of_rate(lambda p, _: 4 * p * (1 - p)),
     "signal": _of_rate(_signal),
-    "variance": _variance,
+    "variance": lambda successes, attempts, rewards_n, config: variance(rewards_n),
     "difficulty": _of_rate(lambda p, _: 1 - p),
     "constant": lambda successes, attempts, rewards_n, config: 1.0,
     "shuffled": _alpha,

@@ -166,7 +166,7 @@ class SkillStats:
         self._skills = self._counted(self._skills, skills)
         if self._combined is not None:
             together = [
-                (_SEPARATOR.join(group.task.skills), successes, attempts)
+                (_SEPARATOR.join(sorted(group.task.skills)), successes, attempts)
                 for group, attempts, successes in tried
             ]
             self._combined = self._counted(self._combined, together)
@@ -189,7 +189,7 @@ class SkillStats:
 
     def combined(self, skills: Sequence[str]) -> BetaPosterior:
         """Return the posterior for tasks with exactly these skills; counted only for a bandit over seeds."""
-        count = (self._combined or {}).get(_SEPARATOR.join(skills), _Count())
+        count = (self._combined or {}).get(_SEPARATOR.join(sorted(skills)), _Count())
         return BetaPosterior.of(count.successes, count.attempts, self._prior)
 
     def hardest(self, skills: Sequence[str]) -> BetaPosterior:

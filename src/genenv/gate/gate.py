@@ -38,6 +38,8 @@ from genenv.types import (
 
 RANDOM_ATTEMPTS = 4
 """Number of random solutions that must fail."""
+_ROUNDING = 1e-9
+"""Tolerance of the novelty threshold, whose edge is no copy."""
 HELD_OUT_SIMILARITY = 0.6
 """Jaccard similarity from which a task counts as a copy of a held-out task."""
 MAX_SPEC_CHARS = 20_000
@@ -156,7 +158,7 @@ class Gate:
         if self.config.candidates > 1:
             known = self._candidates
             similarity, nearest = max((similarity, nearest), known.nearest(surface), key=lambda one: one[0])
-        if 1 - similarity < self.config.novelty_threshold:
+        if 1 - similarity < self.config.novelty_threshold - _ROUNDING:
             sentence = f"It shares {similarity:.0%} of its words with {nearest}."
             duplicate = Rejection(RejectReason.DUPLICATE, sentence)
             return Proposal(generation=generation, outcome=duplicate, novelty=1 - similarity)

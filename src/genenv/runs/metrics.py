@@ -178,7 +178,7 @@ _METRICS = (
     Metric("simulator/novelty", "share", "Mean distance of new tasks to their nearest in the archive."),
     Metric("simulator/decision_entropy", "nats/token", "Entropy of its choices under the grammar."),
     Metric("simulator/decision_kl", "nats/token", "Distance of those choices from the initial simulator's."),
-    Metric("simulator/response_tokens", "tokens", "Mean length of a generation."),
+    Metric("simulator/response_tokens", "tokens", "Mean length of what was written in this round."),
     *(
         Metric(f"{_REJECTED}{reason}", "count", f"Generations rejected as `{reason}`.")
         for reason in RejectReason
@@ -394,8 +394,8 @@ def rollout_metrics(
         metrics[f"tasks/{kind}"] = float(len({group.task.id for group in chosen}))
         if (success := of_all.pop(f"agent/{kind}_success", None)) is not None:
             metrics[f"agent/{kind}_success"] = success
-    if written:
-        metrics["simulator/response_tokens"] = fmean(len(p.generation.token_ids) for p in written)
+    if lengths := [len(one.generation.token_ids) for one in written if one.generation.token_ids]:
+        metrics["simulator/response_tokens"] = fmean(lengths)
     metrics |= of_all
     if len(own) > 1:
         metrics |= named_by_agent({name: _agents_rollouts(some, new_ids) for name, some in own.items()})
@@ -434,12 +434,19 @@ def _amounts(groups: Sequence[Group]) -> dict[str, float]:
 
 
 def _outcomes(groups: Sequence[Group]) -> Mapping[str, float]:
-    """Return the shares of tasks whose rollouts are mixed, all successful, and all unsuccessful."""
-    tried = [(group.successes, len(group.valid)) for group in groups if group.valid]
-    if not tried:
+    """Return the shares of tasks whose rollouts are mixed, all successful, and all unsuccessful.
+
+    With several agents a task is mixed if the rollouts of one of them are.
+    """
+    by_task: dict[str, list[tuple[int, int]]] = {}
+    for group in groups:
+        if group.valid:
+            by_task.setdefault(group.task.id, []).append((group.successes, len(group.valid)))
+    if not by_task:
         return {}
+    tried = [(sum(k for k, _ in one), sum(n for _, n in one)) for one in by_task.values()]
     return {
-        "tasks/mixed": fmean(0 < k < n for k, n in tried),
+        "tasks/mixed": fmean(any(0 < k < n for k, n in one) for one in by_task.values()),
         "tasks/solved": fmean(k == n for k, n in tried),
         "tasks/unsolved": fmean(k == 0 for k, _ in tried),
         **{

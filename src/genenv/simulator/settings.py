@@ -104,7 +104,8 @@ class WritingConfig(Settings, frozen=True):
         default=None, min_length=1, json_schema_extra=PLACE | only_with(source=("file",))
     )
     """The specs of `source = "file"`: JSON Lines, as `genenv generate --out` writes them. The `tokens` of a
-    line count as the simulator's when its spec is used first."""
+    line count as the simulator's when its spec is used first. If the run is longer than the file, its specs
+    come again, which needs `curriculum.novelty_threshold = 0`."""
     file_tasks: int = Field(default=0, ge=0, le=100_000_000, json_schema_extra=only_with(source=("file",)))
     """Use the first so many specs of that file; 0: all."""
     address: Address = Field(default="", json_schema_extra=only_with(source=("endpoint",)))
@@ -158,7 +159,7 @@ class SimulatorConfig(OptimizerConfig, SimulatorLearningConfig, WritingConfig, f
     max_grad_norm: float = Field(default=1.0, ge=1e-6, le=1e6, json_schema_extra=only_with(source=("model",)))
     """Maximum norm of the gradient. A longer gradient is scaled down to it."""
     explore: float = Field(
-        default=0.0, ge=0, le=0.9, json_schema_extra=only_with(source=("model", *SEARCHING))
+        default=0.0, ge=0, le=0.9, json_schema_extra=only_with(source=("model", "table", "cem"))
     )
     """Chance that a spec is drawn at random by the environment and not by the model, `table` or `cem`. A spec
     that is never written earns no reward and is never learned."""
@@ -197,10 +198,14 @@ class SimulatorConfig(OptimizerConfig, SimulatorLearningConfig, WritingConfig, f
         return self.source == "sfl" or not self.search.train_on_new
 
 
-def check_simulator(simulator: SimulatorConfig) -> None:
-    """Refuse a simulator that is trained but can never change, before a run starts.
+def check_simulator(simulator: SimulatorConfig, novelty_threshold: float) -> None:
+    """Refuse a simulator that is trained but can never change, or whose tasks cannot come again.
 
     The settings of old runs may have one; they are still read.
+
+    Args:
+        simulator: the settings of a run that is to start.
+        novelty_threshold: that of the gate.
 
     Raises:
         UsageError: says what to set.
@@ -210,4 +215,9 @@ def check_simulator(simulator: SimulatorConfig) -> None:
         raise UsageError(
             "simulator.variations is 1, but simulator.algorithm 'grpo' compares what was written for one "
             "context: set variations to 4, say, and simulator.contexts to a quarter, or algorithm to 'rwr'"
+        )
+    if simulator.per_seed and simulator.source not in ("file", "none") and novelty_threshold:
+        raise UsageError(
+            f"simulator.per_seed is {simulator.per_seed}, so the same tasks come again, which the gate "
+            "rejects as copies: set curriculum.novelty_threshold to 0"
         )

@@ -76,17 +76,22 @@ class FileSource(TaskSource):
         per_round = max(self.config.contexts * self.config.variations, len(wanted))  # more are candidates
         start = (contexts[0].round - 1) * per_round if contexts else 0
         return [
-            given(context, name, self._spec(start + place)) for place, (context, name) in enumerate(wanted)
+            replace(given(context, name, spec), stream=f"file {line}")
+            for (context, name), (line, spec) in zip(
+                wanted, map(self._spec, range(start, start + len(wanted))), strict=True
+            )
         ]
 
-    def _spec(self, place: int) -> JsonObject:
+    def _spec(self, place: int) -> tuple[int, JsonObject]:
+        """Return the spec at a place of all passes through the file, and its number in the file."""
         time, within = divmod(place, len(self._specs))
         if time != self._pass:
             self._pass, self._order = time, list(range(len(self._specs)))
             generator(self.seed, "file", time).shuffle(self._order)
-        spec, tokens = self._specs[self._order[within]]
+        number = self._order[within]
+        spec, tokens = self._specs[number]
         self._tokens += tokens if time == 0 else 0
-        return spec
+        return number, spec
 
     def tokens_sampled_elsewhere(self) -> int:
         """Return the tokens that wrote the specs which were used for the first time since the last call."""
@@ -217,8 +222,8 @@ class FixedTaskSource(TaskSource):
         return Generation(id=name, context_id=context.id, text=text, finished=finished, stream=stream)
 
     def _stream(self, context: Context, which: int) -> str:
-        """Return the random stream of a task: parameters give the same task each time; specs are whole."""
-        return f"{context.seed.id} {which}" if self.config.writes == "parameters" else ""
+        """Return the random stream with which code makes the task: the same one each time it comes."""
+        return f"{context.seed.id} {which}"
 
     async def save(self, folder: Path) -> None:
         """Save the wrapped source; if it is a model, a resumed run needs the weights."""

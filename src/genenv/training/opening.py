@@ -302,7 +302,7 @@ def start(
     """
     folder = RunFolder.vacant(path)
     check_models(config)
-    check_simulator(config.simulator)
+    check_simulator(config.simulator, config.curriculum.novelty_threshold)
     check_agents(config.population)
     check_own_parts(config)
     for text in idle_settings(config):

@@ -308,7 +308,8 @@ class TaskPool:
         if self.chooser is not None:
             chosen = self.chooser.choose(self.seeds, wanted, rng)
             return checked_choice(chosen, wanted, curriculum.seed_choice)
-        return choose_seeds(self.seeds, self.own_stats.get(agent, self.stats), wanted, rng, curriculum)
+        stats = self.own_stats.get(agent, self.stats)
+        return choose_seeds(self.seeds, stats, wanted, rng, curriculum, base=self.base)
 
     @property
     def profile(self) -> Profile:

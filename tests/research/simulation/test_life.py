@@ -107,6 +107,9 @@ def test_attempts_are_counted_to_where_the_curve_crosses_the_goal() -> None:
     assert results.attempts_to(0.3) == pytest.approx(1.5 * 256)  # 1.5, 0 and 2.5 rounds
     assert results.attempts_to(0.45) is None
     assert results.attempts_to(0.01) == 0
+    two = replace(results, held_out=curves[:2])
+    assert two.attempts_to(0.45) == pytest.approx(2.5 * 256), "half of the seeds reach it"
+    assert two.attempts_to(0.3) == pytest.approx(0.75 * 256)
 
 
 def test_the_nouns_are_those_of_a_run() -> None:

@@ -107,8 +107,10 @@ def token_losses(
         sequence_mean=tokens.sequence_mean,
     )
     loss_M = tokens.loss.function(terms)
-    outside_M = terms.outside(terms.sequence_ratio if tokens.loss.ratio == "sequence" else terms.ratio)
-    sums = {"clip_rate": (outside_M * weight_M).sum().detach(), "old_kl": _old_kl(terms.log_ratio, tokens)}
+    sums = {
+        "clip_rate": (tokens.loss.clipped(terms) * weight_M).sum().detach(),
+        "old_kl": _old_kl(terms.log_ratio, tokens),
+    }
     if reference_M is not None:
         # the estimate is only valid for tokens that the policy sampled
         kl_M = k3(logprobs_M, reference_M).masked_fill(tokens.nll_M, 0.0)

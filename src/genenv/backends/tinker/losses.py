@@ -166,14 +166,15 @@ def measures(data: Sequence[Datum], objective: Objective, now: Rows, reference: 
             high=1 + objective.clip_high,
             sequence_mean=lambda values: values,
         )
-        losses, outside = find_loss(one.loss).function(terms).tolist(), terms.outside(terms.ratio).tolist()
+        loss_of = find_loss(one.loss)
+        losses, is_clipped = loss_of.function(terms).tolist(), loss_of.clipped(terms).tolist()
         for token, weight in enumerate(one.weights):
             if weight <= 0:
                 continue
             value = now[place][token]
             loss.append(weight * losses[token])
             if one.is_policy_gradient:
-                clipped.append(weight * outside[token])
+                clipped.append(weight * is_clipped[token])
                 old_kl.append(weight * k3(old[token], value))
             if place in reference:
                 counts = 1 / tokens if objective.kl == "exact" else weight

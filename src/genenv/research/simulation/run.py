@@ -15,6 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
@@ -51,12 +52,13 @@ class ArmRuns:
     def attempts_to(self, goal: float) -> float | None:
         """Return the median over seeds of the rollouts until held-out success first reached `goal`.
 
-        Success is interpolated linearly between rounds. None if fewer than half of the seeds reached the
-        goal.
+        Success is interpolated linearly between rounds. If half of the seeds reached the goal, it is the last
+        of these; None if fewer did.
         """
-        needed = [_first_reached(curve, goal) * self.attempts for curve in self.held_out]
-        median = float(np.median(needed))
-        return median if math.isfinite(median) else None
+        needed = sorted(_first_reached(curve, goal) * self.attempts for curve in self.held_out)
+        middle = needed[(len(needed) - 1) // 2 : len(needed) // 2 + 1]
+        reached = [one for one in middle if math.isfinite(one)]
+        return fmean(reached) if reached else None
 
 
 def lab_config(overrides: Sequence[str], **said: Json) -> LabConfig:

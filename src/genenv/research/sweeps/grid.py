@@ -192,7 +192,7 @@ class Grid(_File, frozen=True):
             if tables["variant"] != variant:
                 raise UsageError(f"the variant {variant!r} is written {tables['variant']!r}: name it so")
             read = parse_config(tables)  # as its runs will read it
-            check_simulator(read.simulator)
+            check_simulator(read.simulator, read.curriculum.novelty_threshold)
             check_agents(read.population)
             check_own_parts(read)
             if shared_warmup:
