@@ -174,6 +174,7 @@ def test_a_file_that_is_none_is_one_sentence(text: str | None, sentence: str, tm
         ({"source": "file"}, "file must name one"),
         ({"source": "endpoint"}, "address must name a model, as BASE_URL#MODEL"),
         ({"source": "variation", "per_seed": 1}, "per_seed is 1, but a context takes 2 variations"),
+        ({"source": "variation", "per_seed": 4}, "set curriculum.novelty_threshold to 0"),
         ({"source": "web"}, "simulator.source"),
     ],
 )

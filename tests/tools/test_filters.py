@@ -20,7 +20,7 @@ from genenv.tools.discover.answers import shown_by
 from genenv.tools.discover.asking import with_questions
 from genenv.tools.discover.exploring import Explorer
 from genenv.tools.discover.recipes import Graph, Held, Recipe, draw_arguments
-from genenv.tools.discover.slots import slots
+from genenv.tools.discover.slots import filters, slots
 from genenv.tools.discover.state_values import Records, held_in
 from genenv.tools.worlds.base import Outcome, Tool
 from genenv.tools.worlds.in_process import InProcessWorld
@@ -211,3 +211,10 @@ def test_a_count_is_answered_in_its_line(tmp_path: Path) -> None:
         (count,) = task.payload["answers"]  # type: ignore[misc]
         assert "tell me the result that this gives" in task.messages[-1].content
         assert task.oracle[-1] == f"Answer: {count}"
+
+
+def test_no_value_of_a_record_says_where_a_list_goes_on() -> None:
+    firsts: dict[str, Json] = {"orders.#": "O-1", "orders.total": 20}
+    named = ("pageToken", "cursor", "offset", "status")
+    tool = Tool(name="list", parameters=closed_object(dict.fromkeys(named, TEXT)))
+    assert [name for name in named if filters(tool, name, firsts)] == ["status"]

@@ -28,6 +28,7 @@ SIMULATOR_ALGORITHMS = ("rwr", "grpo", "hindsight")
 """The names of `genenv.algorithms.reward_weighting.ALGORITHMS`."""
 _GRPO = only_with(algorithm=("grpo",))
 _ON_POLICY = only_with(algorithm=("grpo", "ppo"))
+_CLIPPING = only_with(algorithm=("grpo", "ppo"), loss=("ppo", "gspo", "cispo"))
 _ACCUMULATES = only_with(algorithm=("rwr",), source=("model", "table"), train=(True,))
 _BY_MODEL = only_with(source=("model",))
 
@@ -88,9 +89,9 @@ class GrpoConfig(Settings, frozen=True):
     """Leave groups whose rewards all agree out of the update. Otherwise they still contribute to the KL term,
     and to the number of tokens or rollouts that the loss is divided by: where a quarter of the groups is
     mixed, the policy gradient is a quarter as large."""
-    clip_low: float = Field(default=0.2, ge=0, le=0.999, json_schema_extra=_ON_POLICY)
+    clip_low: float = Field(default=0.2, ge=0, le=0.999, json_schema_extra=_CLIPPING)
     """Probability ratios below 1 minus this are clipped."""
-    clip_high: float = Field(default=0.2, ge=0, le=10, json_schema_extra=_ON_POLICY)
+    clip_high: float = Field(default=0.2, ge=0, le=10, json_schema_extra=_CLIPPING)
     """Probability ratios above 1 plus this are clipped."""
     importance_cap: float = Field(default=0.0, ge=0, le=1000, json_schema_extra=_ON_POLICY)
     """Under `grpo` and `ppo`, weight the tokens of rollouts by importance, at most by this number (TIS, often
