@@ -233,6 +233,12 @@ def test_tools_of_a_circle_for_measuring_never_meet_in_training() -> None:
     ("gap", "words", "calls", "right"),
     [
         ("no_tool", "I cannot do that.", (), True),
+        ("no_tool", "There isn't a function for that.", (), True),
+        ("no_tool", "That is beyond what I am able to do.", (), True),
+        ("no_tool", "I'm afraid this isn't among my functions.", (), True),
+        ("no_tool", "No problem, there isn't any trouble: the lamp is on now.", (), False),
+        ("no_tool", "Sorry for the wait! The lamp is on now.", (), False),
+        ("no_tool", "Done. You don't have to do anything else.", (), False),
         ("no_tool", "None of my tools fits.", (), True),
         ("no_tool", "Which room?", (), False),
         ("missing_info", "Which room?", (), True),

@@ -13,11 +13,12 @@ from genenv.tools.worlds.base import Tool
 from genenv.types import Verdict
 
 _DECLINES = re.compile(
-    r"\b(?:can\s?not|can['’]?t|could(?: not|n['’]t)|unable|impossible|unavailable|sorry"
+    r"\b(?:can\s?not|can['’]?t|could(?: not|n['’]t)|unable|impossible|unavailable|lack|sorry(?! for\b)"
     r"|not (?:able|possible|available|supported|something i can)"
-    r"|\w+n['’]t (?:a|any|able|possible|available|supported)|lack"
-    r"|(?:do not|don['’]t) (?:have|know)"
-    r"|(?:no|none of) (?:[\w ]{0,20})?(?:tools?|functions?|way|option))\b",
+    r"|\w+n['’]t (?:able|possible|available|supported)"
+    r"|(?:do not|don['’]t) (?:have|know)(?! to\b)|(?:beyond|outside)(?: of)? (?:what|my)"
+    r"|(?:no|none of|not an?|\w+n['’]t (?:an?|any|among|one of)) (?:[\w ]{0,20})?"
+    r"(?:tools?|functions?|way|option))\b",
     re.IGNORECASE,
 )
 _REFUSED = re.compile(r"^[^\w\n]{0,6}refused[*_]*[ \t]*:.*[^\W\d_]", re.IGNORECASE | re.MULTILINE)
