@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from genenv.sampling import not_blocking
 
@@ -170,6 +170,61 @@ def run_in_thread(work: Callable[[], T], limit_s: float) -> T:
     if thread.error is not None:
         raise thread.error
     return done[0]
+
+
+def without_loop(work: Callable[[], T]) -> T:
+    """Call synchronous work as if no event loop ran in this thread, so that it may start one of its own.
+
+    The running loop waits meanwhile, as for any call that blocks.
+    """
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        return work()
+    finally:
+        asyncio._set_running_loop(running)
+
+
+_lasting: list[asyncio.AbstractEventLoop] = []
+"""The event loop of `run_in_loop`, once it was needed."""
+_starting = threading.Lock()
+
+
+def run_in_loop(coming: Coroutine[Any, Any, T], limit_s: float) -> T:
+    """Run a coroutine to completion from synchronous code, in one event loop that lasts, with a timeout.
+
+    Clients that a user's code keeps between calls are bound to the loop in which they were used first.
+
+    Raises:
+        CallTimeout: the limit has passed. The next call has a new loop, as this one may be blocked.
+    """
+    with _starting:
+        if not _lasting:
+            _lasting.append(asyncio.new_event_loop())
+            threading.Thread(target=_lasting[0].run_forever, name="genenv", daemon=True).start()
+        loop = _lasting[0]
+    future = asyncio.run_coroutine_threadsafe(_kept(coming), loop)
+    try:
+        found, error = future.result(limit_s)
+    except TimeoutError:
+        future.cancel()
+        with _starting:
+            if loop in _lasting:
+                _lasting.remove(loop)
+        raise CallTimeout from None
+    if error is not None:
+        raise error
+    return cast(T, found)
+
+
+async def _kept(coming: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
+    """Return what a coroutine returns or raises: SystemExit would end the loop of other calls."""
+    try:
+        return await coming, None
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - it is raised where the call was made
+        return None, error
 
 
 class WorkerThread:

@@ -419,3 +419,19 @@ def test_a_seed_whose_spec_is_none_of_the_environments_is_one_sentence(own: type
         EnvironmentCodeError, match="seeds returns seed-9, whose spec is no Sum: turns: Input should be less"
     ):
         broken(own, "seeds", lambda self: [seed]).seeds()
+
+
+def test_a_task_is_as_a_store_gives_it_back(own: type[Any], toy: Any) -> None:
+    payload = {"answer": (3, 4), 1: "x"}
+    env = broken(own, "build", lambda self, spec, **given: replace(toy.task(name="task-7"), payload=payload))
+    task = env.build(None, task_id="task-7", lineage=None, rng=random.Random(0))
+    assert task.payload == {"answer": [3, 4], "1": "x"}
+
+
+def test_an_episode_that_two_rollouts_share_is_one_sentence(own: type[Any], toy: Any) -> None:
+    async def run(self: Any, ask: Any) -> None:
+        await ask((Message(role="user", content="hi"),))
+
+    shared = episode(run)(None, None)
+    with pytest.raises(EnvironmentCodeError, match="episode returns the episode of another rollout again"):
+        play(broken(own, "episode", lambda self, task: shared), toy)

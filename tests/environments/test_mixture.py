@@ -16,7 +16,7 @@ from bundles import made
 from genenv.config.resolved import anchored
 from genenv.config.run import as_tables, load_config, parse_config
 from genenv.environments import close_environment, load_environment
-from genenv.environments.base import Environment
+from genenv.environments.base import Environment, HasParameters
 from genenv.environments.common import read_base
 from genenv.environments.mixture import Mixture, MixtureConfig, interleaved, member_of, seeds_by_share, spread
 from genenv.environments.wrappers import ByParameters
@@ -137,8 +137,10 @@ def test_a_member_without_parameters_is_named(tmp_path: Path, monkeypatch: pytes
     )[0]
     (tmp_path / "weekdays_of_a_mixture.py").write_text(example, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
+    mixed = mixture({**TWO, "days": {"name": "weekdays_of_a_mixture:Weekdays"}})
+    assert not isinstance(mixed, HasParameters)
     with pytest.raises(UsageError, match=r"member 'days' of the mixture has none; set it"):
-        ByParameters(mixture({**TWO, "days": {"name": "weekdays_of_a_mixture:Weekdays"}}))
+        ByParameters(mixed)
 
 
 @pytest.mark.long

@@ -94,6 +94,12 @@ BREAKS = [
     ),
     ("return draft(rng, 2000", "return draft(random.Random(), 2000", "same random numbers"),
     ('"answer": answer}', '"answer": answer, "r": random.random()}', "build makes another task"),
+    (
+        GRADES,
+        "return Verdict(reward=1.0 * right, success=task.payload['answer'] in str(replies)",
+        "a reply that lists",
+    ),
+    (GRADES, "return Verdict(reward=random.random(), success=False", "when it is called again"),
 ]
 
 

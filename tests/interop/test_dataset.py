@@ -251,11 +251,11 @@ def test_repeated_rows_are_left_out_and_counted(tmp_path: Path) -> None:
 
 
 def test_values_that_a_skill_cannot_hold_are_told_apart(tmp_path: Path) -> None:
-    topics = ["代数", "几何", "x" * 80, "x" * 81, "word problems"]
+    topics = ["代数", "几何", "x" * 80, "x" * 81, "<10", ">10", "C#", "C/", "word problems"]
     rows = [{"prompt": f"{n}", "answer": "", "topic": topic} for n, topic in enumerate(topics)]
     env = opened(tmp_path, rows=rows, columns=("topic",), held_out=0.0)
     skills = [seed.skills[0] for seed in env.seeds()]
-    assert len(set(skills)) == 5
+    assert len(set(skills)) == 9
     assert all(len(skill) <= 64 for skill in skills)
     assert skills[-1] == "topic=word_problems"
 
@@ -316,6 +316,12 @@ def test_rows_for_evaluation_may_have_a_file_and_their_prompts_are_not_trained_o
         ("import numpy as np\ndef score(completion): return np.bool_(True)", 1.0),
         ("from decimal import Decimal\ndef score(completion): return Decimal('0.5')", 0.5),
         ("def score(completions, **given): return (True,)", 1.0),
+        ("def score(completion): return 0.7 * 1 + 0.2 * 1 + 0.1 * 1", 1.0),
+        ("def score(completion): return 0.05 + 0.55 + 0.3 + 0.1", 1.0),
+        (
+            "import asyncio\nasync def f(): return 0.5\ndef score(completion): return asyncio.run(f())",
+            0.5,
+        ),
     ],
 )
 def test_a_reward_function_takes_what_it_names_and_may_be_one_of_trl(
@@ -506,6 +512,34 @@ async def score(completion):
     env = opened(tmp_path, reward)
     rewards = [trace.reward for trace in rolled_out(env, tasks_of(env)[0], rollouts=8).traces]
     assert rewards == [1.0] * 8
+
+
+def test_what_a_reward_function_changes_of_a_row_is_as_in_the_file_in_its_next_call(tmp_path: Path) -> None:
+    env = opened(
+        tmp_path,
+        "def score(completion, tags): return float(tags.pop() in completion)",
+        rows=[{"prompt": "?", "tags": ["a"]}],
+        held_out=0.0,
+    )
+    task = tasks_of(env)[0]
+    assert [env.check(task, ["a"]).reward for _ in range(2)] == [1.0, 1.0]
+    assert [trace.reward for trace in rolled_out(env, task, rollouts=2).traces] == [0.0, 0.0]
+
+
+LOOPS = """
+import asyncio
+seen = []
+
+async def score(completion):
+    seen.append(asyncio.get_running_loop())
+    await asyncio.sleep(0)
+    return float(len(set(seen)) == 1)
+"""
+
+
+def test_calls_outside_of_training_have_one_event_loop(tmp_path: Path) -> None:
+    env = opened(tmp_path, LOOPS)
+    assert [env.check(tasks_of(env)[0], ["a"]).reward for _ in range(3)] == [1.0] * 3
 
 
 def test_success_begins_at_a_threshold(tmp_path: Path) -> None:

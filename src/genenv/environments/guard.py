@@ -12,6 +12,7 @@ import functools
 import signal
 import threading
 import types
+import weakref
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from types import FrameType
 from typing import Any, Self, TypeVar, cast
@@ -154,6 +155,7 @@ class GuardedEnvironment(EnvironmentWrapper):
     def __init__(self, env: Environment, *, limit_s: float = LIMIT_S) -> None:
         super().__init__(env)
         self._limit_s = limit_s
+        self._episodes = weakref.WeakValueDictionary[int, Episode]()
         # attributes of its own: a protocol does not see what only `__getattr__` returns (from Python 3.12)
         for method in _PROMISES.keys() - dir(EnvironmentWrapper):  # those of `HasParameters`, `HasFindings`
             if hasattr(env, method):
@@ -183,9 +185,17 @@ class GuardedEnvironment(EnvironmentWrapper):
         """See `Environment`."""
         found = super().episode(task)
         try:
+            self._note(found)
             return _GuardedEpisode(found, self._limit_s, lambda error: self._wrong("episode", task.id, error))
         except promises.Broken as error:
             raise self._wrong("episode", task.id, error) from error
+
+    def _note(self, episode: Episode) -> None:
+        """Note an episode; refuse one that another rollout has."""
+        if self._episodes.get(id(episode)) is episode:
+            raise promises.Broken("returns the episode of another rollout again")
+        with contextlib.suppress(TypeError):  # of a class that no weak reference fits
+            self._episodes[id(episode)] = episode
 
     def _wrong(self, method: str, of: str | None, error: BaseException) -> EnvironmentCodeError:
         where = f"environment {self.name!r}{'' if of is None else f', {of}'}: {method}"

@@ -274,6 +274,12 @@ class Mixture(ForwardingEnvironment):
                 self._members[member] = _Member(member, share, env := load_environment(name, own))
                 opened.callback(close_environment, env)
             self._opened = opened.pop_all()
+        self.without_parameters = [
+            name for name, env in self.members.items() if not isinstance(env, HasParameters)
+        ]
+        """The members for which a simulator cannot write parameters."""
+        if not self.without_parameters:
+            self.parameters = MixtureParameters
 
     @property
     def members(self) -> Mapping[str, Environment]:
@@ -365,21 +371,6 @@ class Mixture(ForwardingEnvironment):
         member, own = self._of(about) if isinstance(about, Seed) else self._in(about)
         rest = [member.own_profile(one) if isinstance(one, Profile) else one for one in rest]
         return getattr(member.env, method)(own, *rest, **kwargs)
-
-    @property
-    def parameters(self) -> type[BaseModel]:
-        """See `HasParameters`.
-
-        Raises:
-            UsageError: a member has no parameters.
-        """
-        for name, env in self.members.items():
-            if not isinstance(env, HasParameters):
-                raise UsageError(
-                    f'simulator.writes is "parameters", but member {name!r} of the mixture has none; set it '
-                    'to "spec", or leave the member out'
-                )
-        return MixtureParameters
 
     def parameter_options(self, seed: Seed) -> Options:
         """See `HasParameters`."""

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 from pydantic import BaseModel, ValidationError
@@ -57,14 +58,23 @@ def messages(answer: object) -> tuple[Message, ...]:
 
 
 def json_object(answer: object) -> JsonObject:
-    """Check for an object that can be written as JSON."""
+    """Check for an object that can be written as JSON, and return what is read back from it."""
     if not isinstance(answer, Mapping):
         raise Broken(f"returns {_shown(answer)}, not a JSON object")
     try:
-        json.dumps(answer, allow_nan=False)
+        return json.loads(json.dumps(answer, allow_nan=False))  # as the store gives it back
     except (TypeError, ValueError, RecursionError) as error:
         raise Broken(f"returns an object that is no JSON ({error})") from error
-    return cast("JsonObject", answer)
+
+
+ROUNDING = 1e-6
+"""Tolerance of the bounds of rewards: a weighted sum may be 1 - 1e-16, or 1 + 1e-7 as float32."""
+
+
+def rounded(reward: float) -> float:
+    """Return a reward within [0, 1]; one that is 0 or 1 but for rounding is exactly that."""
+    near = round(reward)
+    return float(near) if abs(reward - near) <= ROUNDING else reward
 
 
 def verdict(answer: object) -> Verdict:
@@ -74,12 +84,12 @@ def verdict(answer: object) -> Verdict:
     reward = cast("object", answer.reward)
     if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
         raise Broken(f"returns a reward of {_shown(reward)}, not a number in [0, 1]")
-    if not 0 <= reward <= 1:
+    if not -ROUNDING <= reward <= 1 + ROUNDING:
         raise Broken(f"returns a reward of {reward:g}, which is not in [0, 1]")
     if not isinstance(cast("object", answer.success), bool):
         raise Broken(f"returns a success of {_shown(answer.success)}, not True or False")
     text(answer.explanation)
-    return answer
+    return replace(answer, reward=rounded(float(reward)))
 
 
 def verdicts(answer: object) -> Mapping[str, Verdict]:
@@ -144,9 +154,7 @@ def task(answer: object) -> Task:
     messages(answer.messages)
     _skills(answer.skills)
     replies(answer.oracle)
-    json_object(answer.spec)
-    json_object(answer.payload)
-    return answer
+    return replace(answer, spec=json_object(answer.spec), payload=json_object(answer.payload))
 
 
 def tasks(answer: object) -> Sequence[Task]:
@@ -162,7 +170,7 @@ def seeds(answer: object, spec: type[BaseModel]) -> Sequence[Seed]:
     for one in _listed(answer, "seeds"):
         if not isinstance(one, Seed):
             raise Broken(f"returns {_shown(one)} among its seeds")
-        json_object(one.spec)
+        one = replace(one, spec=json_object(one.spec))
         _skills(one.skills)
         try:
             spec.model_validate(one.spec)

@@ -38,8 +38,11 @@ class ByParameters(EnvironmentWrapper):
 
     def __init__(self, env: Environment) -> None:
         if not isinstance(env, HasParameters):
+            members: Sequence[str] = getattr(env, "without_parameters", ())
+            named = f"member {members[0]!r} of the mixture" if members else f"the environment {env.name}"
+            leave = ", or leave the member out" if members else ""
             raise UsageError(
-                f'simulator.writes is "parameters", but the environment {env.name} has none; set it to "spec"'
+                f'simulator.writes is "parameters", but {named} has none; set it to "spec"{leave}'
             )
         super().__init__(env)
         self._drawing: HasParameters = env

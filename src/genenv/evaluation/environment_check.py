@@ -7,6 +7,7 @@ rolled out, garbage is graded, and everything that must be deterministic is comp
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import random
 import time
@@ -34,8 +35,12 @@ LIMIT_S = 30.0
 """Seconds after which a check starts no new item; the listing of held-out tasks may take longer."""
 T = TypeVar("T")
 _FEW_VALID, _UNINFORMED = 0.5, 0.05
+_MOST_LISTED = 10
+"""Solutions of other tasks that a reply lists beside a task's own."""
 _MOST_TWICE = 20
 """Seeds that are varied twice with the same random numbers."""
+_TWICE = (("",), ("0 1 2 yes no",))
+"""Replies, beside demonstrations, that are graded twice."""
 _GARBAGE = ((), ("",), ("{" * 10_000,), ("\x00\u202e\ud800",), ("0" * 1_000_000,), ("yes",) * 100)
 
 
@@ -193,7 +198,8 @@ def _findings(env: Environment, config: RunConfig, n: int, pace: Pace) -> Iterat
         yield _rolled_out(env, solved, pace)
     else:
         yield Finding(what="solutions", state=GOOD, seen="none is known; training is RL only")
-    yield _all("garbage that fails", tasks, lambda task: _garbage_fails(env, task), pace)
+    answers = [*dict.fromkeys(task.oracle[0] for task in tasks if len(task.oracle) == 1)]
+    yield _all("garbage that fails", tasks, lambda task: _garbage_fails(env, task, answers), pace)
     yield _uninformed(env, tasks, seed, pace)
     yield _all("the same twice", tasks, lambda task: _repeats(env, task, seed), pace)
     if getattr(env, "seats", ()) and getattr(env, "plays_seats", True):
@@ -266,16 +272,22 @@ def _passes(env: Environment, task: Task) -> str:
     return "" if found.success else f"its own solution fails: {found.explanation}"
 
 
-def _garbage_fails(env: Environment, task: Task) -> str:
+def _garbage_fails(env: Environment, task: Task, answers: Sequence[str]) -> str:
     for replies in _GARBAGE:
         if env.check(task, replies).success:
             return f"{str(replies)[:40]} passes"
+    others = [one for one in answers if (one,) != task.oracle][:_MOST_LISTED]
+    if len(task.oracle) == 1 and len(others) > 1:
+        listed = [*others[: len(others) // 2], *task.oracle, *others[len(others) // 2 :]]
+        if any(env.check(task, (sign.join(listed),)).success for sign in (" ", "\n", ", ")):
+            return f"a reply that lists {len(listed)} solutions passes"
     return ""
 
 
 def _repeats(env: Environment, task: Task, seed: int) -> str:
-    if env.check(task, task.oracle) != env.check(task, task.oracle):
-        return "check says something else when it is called again"
+    for replies in (task.oracle, *_TWICE):
+        if env.check(copy.deepcopy(task), replies) != env.check(task, replies):
+            return f"check says something else of {str(replies)[:40]} when it is called again"
     try:
         spec = env.spec.model_validate(task.spec)
     except ValidationError as error:

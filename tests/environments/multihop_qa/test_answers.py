@@ -106,6 +106,8 @@ def test_the_last_line_is_the_answer(reply: str, answer: str) -> None:
         ("metalloids", "metalloid"),
         ("Latin script", "Latin"),
         ("Danish Krone", "Danish kroner"),
+        ("d-block", "d block"),
+        *(("$", one) for one in ("**$**", "$.", "`$`", '"$"', "($)", "- $")),
     ],
 )
 def test_other_ways_to_say_an_answer_count(name: str, also: str) -> None:

@@ -37,7 +37,8 @@ def accepted(base: KnowledgeBase, name: str) -> list[str]:
     short = name.removesuffix(_MEASURES.get(kind, "")).removeprefix(_NUMBERED.get(kind, ""))
     if kind == "family":
         short = name.removesuffix("es") if name.endswith("gases") else name.removesuffix("s")
-    return list(dict.fromkeys((*base.names(name), short)))
+    spaced = [name.replace("-", " ")] if kind == "block" else []
+    return list(dict.fromkeys((*base.names(name), short, *spaced)))
 
 
 def last_line(reply: str) -> str:
@@ -56,7 +57,7 @@ def answer_of(reply: str) -> str:
 
 
 def normalized(text: str) -> str:
-    """Return a text in the form in which answers are compared. Mere punctuation ("$") is unchanged.
+    """Return a text in the form in which answers are compared. Of mere punctuation signs of money are left.
 
     Punctuation and symbols are left out, but not a point or a colon within a number (2.5, 10:30), and not
     plus and number signs at the end of a word (C++).
@@ -69,7 +70,8 @@ def normalized(text: str) -> str:
         for place, char in enumerate(folded)
         if place in signs or place in meant or unicodedata.category(char)[0] not in "PSM"
     )
-    return " ".join(_ARTICLES.sub(" ", kept).split()) or folded.strip()
+    signs_of_money = "".join(char for char in folded if unicodedata.category(char) == "Sc")
+    return " ".join(_ARTICLES.sub(" ", kept).split()) or signs_of_money or folded.strip()
 
 
 def exact(answer: str, right: Iterable[str]) -> bool:

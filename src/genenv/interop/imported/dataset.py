@@ -9,7 +9,7 @@ by name. One that takes `prompts` and `completions` is called as TRL does, with 
 
 from __future__ import annotations
 
-import asyncio
+import copy
 import gzip
 import inspect
 import json
@@ -34,13 +34,14 @@ from genenv.cli.console import check_packages
 from genenv.environments.base import Ask, Episode, OutOfTurns, failed
 from genenv.environments.common import QuestionEnvironment, closed_object, held_out_tasks, once
 from genenv.environments.guard import Watch, limited
+from genenv.environments.promises import ROUNDING, rounded
 from genenv.environments.stepwise import STEPPED, StepwiseRollout
 from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line, line_of
 from genenv.interop.imported.environment import RANDOM_WORDS, digest, skills_of, with_system
 from genenv.interop.imported.settings import DatasetConfig
 from genenv.plugins import own_part
 from genenv.statistics import counted
-from genenv.threads import CallTimeout, run_in_thread
+from genenv.threads import CallTimeout, run_in_loop, without_loop
 from genenv.tools.build import how_to_call
 from genenv.tools.environment import Conversation
 from genenv.tools.worlds.base import LoadedWorld, Session
@@ -278,8 +279,9 @@ class Reward:
             wanted = {name: [value] for name, value in wanted.items()}
         if not self._takes_all:
             wanted = {name: value for name, value in wanted.items() if name in self.takes}
+        wanted = copy.deepcopy(wanted)  # the function may change what it is given
         try:
-            found: Any = limited(lambda: self._function(**wanted), self._limit_s)
+            found: Any = limited(lambda: without_loop(lambda: self._function(**wanted)), self._limit_s)
             if inspect.isawaitable(found):
                 found = await self._awaited(_coroutine(found))
             value: Any = found.tolist() if hasattr(found, "tolist") else found  # of NumPy and torch
@@ -312,8 +314,8 @@ class Reward:
         else:
             what = "a reward is a number from 0 to 1"
             number = several[0] if listed and len(several) == 1 else value
-            if isinstance(number, Real) and 0 <= cast(float, number) <= 1:
-                return float(number)
+            if isinstance(number, Real) and -ROUNDING <= cast(float, number) <= 1 + ROUNDING:
+                return rounded(float(number))
         raise EnvironmentCodeError(
             f"the reward function {self.where} returned {value!r:.80} for {place}; {what}"
         )
@@ -321,7 +323,7 @@ class Reward:
     async def _awaited(self, coming: Coroutine[Any, Any, object]) -> object:
         """Await the reward; where there is no event loop, block."""
         if STEPPED.get():
-            return run_in_thread(lambda: asyncio.run(coming), self._limit_s)
+            return run_in_loop(coming, self._limit_s)
         return await Watch(self._limit_s).steps(coming)
 
 
@@ -516,7 +518,7 @@ class DatasetEpisode:
         reward = await env.reward.of(given, row.place)
         self._verdict = Verdict(
             reward=reward,
-            success=reward >= env.chosen.success_at,
+            success=reward >= env.chosen.success_at - ROUNDING,
             explanation=f"The reward function gives {reward:g}.",
             readable=any(one.content.strip() for one in said),
         )

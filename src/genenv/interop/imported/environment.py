@@ -170,11 +170,11 @@ class Space:
 
 
 def skills_of(values: JsonObject) -> tuple[str, ...]:
-    """Return a skill for each name and value; a text that a skill cannot hold is told apart by a hash."""
+    """Return a skill for each name and value; a text that a skill cannot hold ends with a hash."""
     found: list[str] = []
     for text in (f"{name}={value}" for name, value in values.items()):
         short = _NO_SKILL.sub("_", text)
-        whole = text.isascii() and len(short) <= _LONGEST_SKILL
+        whole = short == text.replace(" ", "_") and len(short) <= _LONGEST_SKILL
         found.append(short if whole else f"{short[: _LONGEST_SKILL - 9]}.{digest(text)[:8]}")
     return tuple(found)
 
