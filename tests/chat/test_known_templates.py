@@ -36,7 +36,7 @@ PARTS_ONLY = ("idefics3", "llava_next", "smolvlm")
 """Templates of vision models whose contents are lists."""
 
 
-def chat_of(tiny: Any, path: Path, *stops: str) -> ChatFormat:
+def chat_of(tiny: Any, path: Path, *stops: str, **arguments: Any) -> ChatFormat:
     template = path.read_text(encoding="utf-8")
     tokenizer = tiny.tokenizer(template)
     tokenizer.bos_token = "<|im_start|>"  # noqa: S105
@@ -44,7 +44,7 @@ def chat_of(tiny: Any, path: Path, *stops: str) -> ChatFormat:
     special = {*SPECIAL.findall(template), *stops}
     tokenizer.add_tokens(sorted(one for one in special if one not in known), special_tokens=True)
     tokenizer.add_tokens(sorted(set(FRAMES.findall(template))))
-    return ChatFormat(tokenizer, None, tokenizer.convert_tokens_to_ids([*stops]))
+    return ChatFormat(tokenizer, arguments or None, tokenizer.convert_tokens_to_ids([*stops]))
 
 
 def asked(text: str) -> list[Message]:
@@ -221,6 +221,57 @@ def test_without_what_is_left_out_a_conversation_is_what_a_server_makes_of_it(
     said += [{"role": "assistant", "content": "12 euros"}, {"role": "user", "content": "w"}]
     decode = chat.tokenizer.decode
     assert decode(seen) == decode(chat.render_whole(said)[0])
+
+
+QWENS_CALL = '<tool_call>\n{"name": "pay", "arguments": {"to": "Z"}}\n</tool_call>'
+HARMONY = '<|start|>assistant to=functions.pay<|channel|>commentary json<|message|>{"to": "Z"}<|call|>'
+OF_GPT_OSS = f"<|channel|>analysis<|message|>hm<|end|>{HARMONY}"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said", "role"),
+    [
+        ("qwen3", {"enable_thinking": False}, f"{QWENS_CALL}<|im_end|>", "tool"),
+        ("qwen3", {"enable_thinking": False}, "Which one?<|im_end|>", "user"),
+        ("gptoss", {}, OF_GPT_OSS, "tool"),
+        ("gptoss", {}, HARMONY.removeprefix("<|start|>assistant"), "tool"),
+        ("gptoss", {}, "<|channel|>final<|message|>Which one?<|return|>", "user"),
+    ],
+)
+def test_with_tools_the_next_turn_sees_what_a_server_makes_of_the_conversation(
+    tiny: Any, name: str, arguments: dict[str, Any], said: str, role: str
+) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja", *STOPS.get(name, ()), **arguments)
+    prompt, reply = chat.render(asked(""), first=True, tools=[TOOL]), chat.encode(said)
+    tail, head, last = chat.left_out([role], prompt, reply)
+    text = normalize_tool_calls(answer_of(chat.decode(reply)), [TOOL])
+    told = Message(role=role, content="The second.")
+    rendered = chat.render([told], first=False, tools=[TOOL], after=text)
+    seen = (*prompt[: len(prompt) - tail], *reply[head : len(reply) - last], *rendered)
+    follows = {"role": role, "content": told.content}
+    follows |= {"tool_call_id": "call00000", "name": "pay"} if role == "tool" else {}
+    whole = [{"role": m.role, "content": m.content} for m in asked("")]
+    server = chat.render_whole([*whole, message_of(text), follows], [TOOL])[0]
+    assert chat.raw(seen) == chat.raw(server)
+
+
+def test_gemmas_words_before_a_call_are_said_once(tiny: Any) -> None:
+    chat = chat_of(tiny, FOLDER / "gemma4_v5.jinja", *STOPS["gemma4_v5"])
+    result = [Message(role="tool", content="r1")]
+    alone, worded = (
+        chat.render(result, first=False, tools=[TOOL], after=f"{words}{CALL}") for words in ("", "I will.\n")
+    )
+    assert alone == worded
+    with pytest.raises(RolloutError, match="otherwise than a model could say it"):
+        chat.encode_reply(f"I will.\n{CALL}", [TOOL])
+
+
+@pytest.mark.parametrize("name", ["nemotron_3_nano", "nemotron_3_super"])
+def test_a_solution_closes_the_thought_of_its_prompt_once(tiny: Any, name: str) -> None:
+    chat = chat_of(tiny, FOLDER / f"{name}.jinja")
+    said = chat.raw(chat.encode_reply(CALL, [TOOL]))
+    assert said.startswith("</think>")
+    assert "<think>" not in said
 
 
 @pytest.mark.parametrize("name", ["qwen2_5", "llama3_1", "qwen3_8"])

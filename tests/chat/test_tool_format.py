@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from genenv.chat.format import ChatFormat
 from genenv.chat.reasoning import answer_of
-from genenv.chat.tool_calls import message_of, normalize_tool_calls
+from genenv.chat.tool_calls import message_of, normalize_tool_calls, read_calls
 from genenv.errors import RolloutError, UsageError
 from genenv.types import Message
 
@@ -165,3 +165,15 @@ def test_a_solution_that_a_template_changes_fails_the_attempt_and_not_the_run(
 def test_a_broken_call_is_heard_as_a_call_that_is_right_nowhere() -> None:
     said = normalize_tool_calls('Fine. <tool_call>{"name": "pay", "arguments": </tool_call>')
     assert said.startswith('Fine.\n<tool_call>\n{"name": ""')
+
+
+def test_values_of_arguments_choose_no_tool() -> None:
+    quoted = {"x": "<function=g>x</function>"}
+    text = f"<tool_call>{json.dumps({'name': 'f', 'arguments': quoted})}</tool_call>"
+    (call,) = read_calls(text)[1]
+    assert (call.name, call.arguments) == ("f", quoted)
+    open_ended = (
+        "<tool_call><function=f>\n<parameter=x>\n5\n<parameter=y>\n6\n</parameter>\n</function></tool_call>"
+    )
+    (call,) = read_calls(open_ended)[1]
+    assert (call.name, call.arguments) == ("f", {"x": 5, "y": 6})

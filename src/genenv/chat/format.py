@@ -25,7 +25,7 @@ from tokenizers import Tokenizer
 from genenv.chat.assistant import ChatMessage
 from genenv.chat.reasoning import CLOSING, USUAL, answer_of, spelling_of
 from genenv.chat.template import ChatTemplate
-from genenv.chat.tool_calls import CALL_TOKENS, NOT_SAYABLE, ToolFormat, message_of, read_calls
+from genenv.chat.tool_calls import CALL_TOKENS, NOT_SAYABLE, ToolFormat, begins_with, message_of, read_calls
 from genenv.errors import GenenvError, RolloutError, first_line
 from genenv.types import Json, JsonObject, Message
 
@@ -159,8 +159,9 @@ class ChatFormat:
             said, end = self.tool_format.reply(message, offered)
             ids = (*self.plain.encode(said, mark), int(self.tokenizer.convert_tokens_to_ids(end)))
             words, calls = self._read(text, tools)
-            words_read, calls_read = self._read(self.decode(ids), tools)
-            if calls != calls_read or words not in words_read:
+            read = self.decode(ids)
+            words_read, calls_read = self._read(read, tools)
+            if calls != calls_read or words not in words_read or not begins_with(words, read):
                 raise RolloutError(NOT_SAYABLE)
             return ids
 
@@ -203,15 +204,18 @@ class ChatFormat:
 
         Returns:
             Three counts: tokens at the end of the prompt that only a pending reply has, tokens of the reply's
-                thought at its beginning, and tokens at its end. All are 0 if the template keeps thoughts.
+                thought at its beginning, and tokens at its end. If the template keeps thoughts, only an empty
+                one at the end of the prompt is left out.
         """
         kept, only_last, after = self._earlier_turns(tuple(role for role, _ in itertools.groupby(roles)))
-        if kept:
-            return 0, 0, 0
         tail = next((n for n in range(1, len(only_last) + 1) if self.raw(prompt[-n:]) == only_last), 0)
+        if kept:
+            return tail if self.spelling.ending in only_last else 0, 0, 0
         stopped = bool(reply) and reply[-1] in self.stop_ids
-        last = int(stopped and not after.startswith((self._end, self.raw(reply[-1:]))))
-        return tail if only_last else 0, self._thought(reply), last
+        end = self.raw(reply[-1:])
+        ends_calls = end == self.tool_format.end_of_calls != self._end
+        last = int(stopped and not ends_calls and not after.startswith((self._end, end)))
+        return tail, self._thought(reply), last
 
     def _thought(self, reply: Sequence[int]) -> int:
         """Return the number of tokens of a reply's thought and of the separator before the answer."""
@@ -221,9 +225,10 @@ class ChatFormat:
         count = bisect.bisect_left(
             range(len(reply)), 1, key=lambda n: int("</think>" in self.decode(reply[:n]))
         )
-        if self.spelling.answer:  # the template writes it before every answer
-            first = self.encode(self.spelling.answer)[0]
-            return next((n for n in range(count, len(reply)) if reply[n] == first), count)
+        if self.spelling.answer:  # the header of another message ends the thought
+            header = self.spelling.closing.removesuffix(self.spelling.answer)
+            ends = range(count, min(count + len(header), len(reply)) + 1)
+            return next((n for n in ends if self.raw(reply[:n]).endswith(header)), count)
         while count < len(reply) and not self.raw(reply[count : count + 1]).strip():
             count += 1
         return count

@@ -70,7 +70,8 @@ _BEFORE = re.compile(r"\A\s*(?:<\|python_tag\|>|```(?:json)?)")
 _AFTER = re.compile(r"```\s*\Z")
 _FUNCTION = re.compile(r"\s*<function=([^>\n]+)>(.*?)(?:</function>|\Z)", re.DOTALL)
 _PARAMETER = re.compile(
-    r"<parameter=(?P<key>[^>\n]+)>\n?(?P<value>(?:(?!<parameter=).)*?)\n?</parameter>", re.DOTALL
+    r"<parameter=(?P<key>[^>\n]+)>\n?(?P<value>(?:(?!<parameter=).)*?)\n?(?:</parameter>|(?=<parameter=))",
+    re.DOTALL,
 )
 _PAIR = re.compile(
     r"<arg_key>(?P<key>[^<]*)</arg_key>\s*<arg_value>(?P<value>(?:(?!<arg_key>).)*?)</arg_value>", re.DOTALL
@@ -111,11 +112,12 @@ def read_calls(text: str, tools: Sequence[JsonObject] = ()) -> tuple[str, tuple[
 
 def _tagged(body: str, tools: Sequence[JsonObject]) -> Iterator[ToolCall]:
     """Parse the content of `<tool_call>`: JSON, functions in tags, or a name with pairs."""
-    functions = list(_FUNCTION.finditer(body))
+    is_json = body.lstrip()[:1] in ("{", "[")
+    functions = [] if is_json else list(_FUNCTION.finditer(body))
     if functions:
         for name, inner in (function.groups() for function in functions):
             yield _in_tags(name, _PARAMETER.finditer(inner), tools)
-    elif body.lstrip()[:1] not in ("{", "[") and "<arg_key>" in body:
+    elif not is_json and "<arg_key>" in body:
         yield _in_tags(body.partition("<arg_key>")[0], _PAIR.finditer(body), tools)
     elif re.fullmatch(r"\s*[\w.-]+\s*", body) and not _loads(body):
         yield ToolCall(name=body.strip(), arguments={})
@@ -403,6 +405,11 @@ class ToolFormat:
         except Exception:  # noqa: BLE001 - as above
             return False
 
+    @functools.cached_property
+    def end_of_calls(self) -> str:
+        """The token that ends a reply with calls; empty if the template has no form for them."""
+        return self.reply(_assistant_message((_PROBE_CALL,)), [_PROBE])[1] if self._is_playable else ""
+
     def reply(self, message: ChatMessage, tools: Sequence[JsonObject]) -> tuple[str, str]:
         """Return the text that a model must sample to produce this message, and the token that ends it.
 
@@ -431,7 +438,15 @@ class ToolFormat:
     def continuation(
         self, messages: Sequence[ChatMessage], tools: Sequence[JsonObject], after: ChatMessage
     ) -> str:
-        """Return the text that the template adds after the end of a reply to which the messages respond."""
+        """Return the text that the template adds after the end of a reply to which the messages respond.
+
+        If the template replaces the token that ends the reply, the text begins with the other one.
+
+        Raises:
+            RolloutError: the template writes the reply otherwise once messages follow.
+        """
+        if after.get("tool_calls"):  # some templates write words behind the results then
+            after = {**after, "content": ""}
         before = self._template.text([_USER_MESSAGE, after], tools, reply=False)
         whole = self._after(messages, tools, after, reply=True)
         said = before.rstrip()
@@ -439,7 +454,12 @@ class ToolFormat:
             end, rest = self.reply(after, tools)[1], whole[len(said) :]
             if end != self._end:
                 return rest.lstrip() if rest.lstrip().startswith(end) else rest
-        return self._end.join(whole.split(self._end)[before.count(self._end) :])
+        if not whole.startswith(said) and whole.startswith(unended := said.removesuffix(self._end)):
+            return whole[len(unended) :]
+        told = self._end.join(whole.split(self._end)[before.count(self._end) :])
+        if any(one["role"] == "user" and str(one["content"]).strip() not in told for one in messages):
+            raise RolloutError("the chat template writes an earlier reply otherwise once messages follow")
+        return told
 
     def _after(
         self, messages: Sequence[ChatMessage], tools: Sequence[JsonObject], after: ChatMessage, *, reply: bool
@@ -463,7 +483,17 @@ class ToolFormat:
         header = prompt[: prompt.rindex(opening)] if self._spelling.opens(prompt) else prompt
         if whole.startswith(prompt):
             return whole[len(prompt) :]
-        return self._spelling.closing + whole[len(header) :] if whole.startswith(header) else None
+        if not whole.startswith(header):
+            return None
+        written = whole[len(header) :]
+        is_open = written.startswith(opening)  # an empty thought, of which the prompt has the beginning
+        return written.removeprefix(opening) if is_open else self._spelling.closing + written
+
+
+def begins_with(words: str, text: str) -> bool:
+    """Whether words stand in a reply before its first call, or anywhere if it has no call."""
+    first = _BLOCKS.search(text)
+    return words in (text[: first.start()] if first else text)
 
 
 def normalize_tool_calls(text: str, tools: Sequence[JsonObject] = ()) -> str:
