@@ -6,6 +6,7 @@ import contextlib
 import csv
 import fcntl
 import io
+import itertools
 import os
 import secrets
 import shutil
@@ -94,6 +95,27 @@ def write_whole(path: Path, text: str) -> None:
         hidden.unlink(missing_ok=True)
         raise
     sync(path.parent)
+
+
+def write_new(path: Path, text: str) -> Path:
+    """Write a text file under a name that no file has, and return its path.
+
+    If one has it by now, the text is written beside it: `tasks-2.jsonl` beside `tasks.jsonl`.
+    """
+    for number in itertools.count(1):
+        free = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
+        try:
+            with free.open("x", encoding="utf-8"):
+                pass
+        except FileExistsError:
+            continue
+        try:
+            write_whole(free, text)
+        except BaseException:
+            free.unlink(missing_ok=True)
+            raise
+        return free
+    raise AssertionError
 
 
 def private_folder(prefix: str, place: Path) -> tuple[Path, int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from genenv.files import write_whole
+from genenv.files import write_new, write_whole
 
 
 def test_a_file_is_written_whole_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -39,3 +39,11 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was(
         write_whole(tmp_path / "report.html", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert (tmp_path / "report.html").read_text() == "old"
+
+
+def test_a_file_of_the_same_name_that_was_made_meanwhile_stays(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    assert write_new(path, "mine") == path
+    assert write_new(path, "theirs") == tmp_path / "tasks-2.jsonl"
+    assert (path.read_text(), (tmp_path / "tasks-2.jsonl").read_text()) == ("mine", "theirs")
+    assert len(list(tmp_path.iterdir())) == 2

@@ -89,6 +89,18 @@ def test_a_run_needs_no_config_to_go_on(mine: Path) -> None:
     assert saved.run.rounds == 2
 
 
+@pytest.mark.parametrize(
+    ("file", "contents", "words"),
+    [("files.json", b"{", "files.json is damaged; delete it"), ("config.toml", b"\xff", "config.toml")],
+)
+def test_a_damaged_file_of_a_run_is_one_sentence(mine: Path, file: str, contents: bytes, words: str) -> None:
+    (mine / file).write_bytes(contents)
+    result = run("train", "--resume", "--out", mine, "--set", "run.rounds=3")
+    assert result.exit_code != 0
+    assert words in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr
+
+
 def test_the_config_that_a_run_was_started_with_asks_for_nothing(mine: Path, config: Path) -> None:
     succeeds("train", config, "--out", mine, "--resume", *longer(2))
     assert rounds(mine) == 2

@@ -15,7 +15,7 @@ from genenv.cli.console import Config, Corpus, Overrides, begin, check_named, wi
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.run import RunConfig
 from genenv.errors import DataError, UsageError
-from genenv.files import check_writable, write_whole
+from genenv.files import check_writable, write_new
 from genenv.progress import staged
 from genenv.runs.checkpoint import checkpoint_path, verify_checkpoint
 from genenv.runs.folder import RunFolder
@@ -79,7 +79,9 @@ def generate(
     if out is None:
         typer.echo(lines)
     else:
-        write_whole(out, lines + "\n")
+        kept = write_new(out, lines + "\n")
+        if kept != out:
+            typer.echo(f"{out} was made meanwhile by another program; the tasks are in {kept}", err=True)
     refused = f"; refused: {reasons}" if reasons else ""
     spent = f" ({writing.tokens:,} tokens)" if writing.tokens else ""
     typer.echo(f"{len(tasks)} tasks of {written} generations{spent} passed the gate{refused}", err=True)

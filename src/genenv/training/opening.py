@@ -350,8 +350,8 @@ def go_on(
         GenenvError: the run cannot continue. The message says why.
     """
     folder = RunFolder.open(path)
-    saved = folder.config.read_text(encoding="utf-8")
     change = for_training(folder, file, overrides, other_arithmetic=other_arithmetic)
+    saved = folder.config.read_text(encoding="utf-8")
     if (note := check_length(folder, change)) is not None:
         reporter.note(note)
     if (done := _finished(folder, change.asked.run.rounds)) is not None:

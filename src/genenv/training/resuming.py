@@ -32,7 +32,7 @@ from genenv.config.resolved import (
 from genenv.config.run import RunConfig, dump_toml, load_config
 from genenv.config.tables import apply_override, dump_tables, flat, read_tables, toml_value
 from genenv.environments import is_folder
-from genenv.errors import UsageError
+from genenv.errors import DataError, UsageError
 from genenv.files import write_whole
 from genenv.plugins import own_file
 from genenv.runs.folder import RunFolder
@@ -110,10 +110,25 @@ def _digest(place: Path) -> str:
     return digest.hexdigest()
 
 
+_DAMAGED = "{} is damaged; delete it: changes of your own files before now then go unnoticed"
+
+
 def stored_digests(run: Path) -> dict[str, str]:
-    """Return the digests that a run has of the user's files; none if it was started by an older version."""
+    """Return the digests that a run has of the user's files; none if it was started by an older version.
+
+    Raises:
+        DataError: the file with them is damaged.
+    """
     path = run / FILES
-    return cast(dict[str, str], json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    try:
+        found: object = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(_DAMAGED.format(path)) from error
+    if not isinstance(found, dict):
+        raise DataError(_DAMAGED.format(path))
+    return cast(dict[str, str], found)
 
 
 def changed_files(config: RunConfig, edited: Sequence[str]) -> Iterator[str]:
