@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -185,8 +186,8 @@ def without_loop(work: Callable[[], T]) -> T:
         asyncio._set_running_loop(running)
 
 
-_lasting: list[asyncio.AbstractEventLoop] = []
-"""The event loop of `run_in_loop`, once it was needed."""
+_lasting: list[tuple[asyncio.AbstractEventLoop, _Thread]] = []
+"""The event loop of `run_in_loop` and its thread, once they were needed."""
 _starting = threading.Lock()
 
 
@@ -196,25 +197,38 @@ def run_in_loop(coming: Coroutine[Any, Any, T], limit_s: float) -> T:
     Clients that a user's code keeps between calls are bound to the loop in which they were used first.
 
     Raises:
-        CallTimeout: the limit has passed. The next call has a new loop, as this one may be blocked.
+        CallTimeout: the limit has passed. If the loop is blocked, the next call has a new one.
     """
     with _starting:
         if not _lasting:
-            _lasting.append(asyncio.new_event_loop())
-            threading.Thread(target=_lasting[0].run_forever, name="genenv", daemon=True).start()
-        loop = _lasting[0]
+            loop = asyncio.new_event_loop()
+            _lasting.append((loop, _Thread(partial(_run_and_close, loop))))
+            _lasting[0][1].start()
+        loop, thread = running = _lasting[0]
     future = asyncio.run_coroutine_threadsafe(_kept(coming), loop)
     try:
         found, error = future.result(limit_s)
     except TimeoutError:
         future.cancel()
-        with _starting:
-            if loop in _lasting:
-                _lasting.remove(loop)
+        is_alive = threading.Event()
+        loop.call_soon_threadsafe(is_alive.set)
+        if not is_alive.wait(_LOOK_S):  # code that never comes back to the loop
+            with _starting:
+                if running in _lasting:
+                    _lasting.remove(running)
+            loop.call_soon_threadsafe(loop.stop)
+            thread.interrupt()
         raise CallTimeout from None
     if error is not None:
         raise error
     return cast(T, found)
+
+
+def _run_and_close(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
 
 
 async def _kept(coming: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
