@@ -1,11 +1,13 @@
-"""Rows of `genenv reproduce`, kept as lines of JSON, so that runs on several machines make one table.
+"""Rows of `genenv reproduce`, or runs of a sweep, kept as lines of JSON: several machines make one table.
 
     python bench/paper_rows.py keep runs/smollm2-paper --commit 0123abc --file rows.jsonl
     python bench/paper_rows.py table docs/results/appendix/smollm2-paper.toml --offline 192 --file rows.jsonl
+    python bench/paper_rows.py contrasts bench/python_output/python_output.toml --file open-text.jsonl \
+      --contrast simulator.train=true:frozen
 
-`keep` appends the finished runs of a reproduction that the file does not have: held-out successes, budgets,
-and the metrics of the page. `table` prints the page of `genenv reproduce` from them, and the differences at
-the end and at equal tokens.
+`keep` appends the finished runs of a reproduction or a sweep that the file does not have: held-out successes,
+budgets, and metrics. `table` prints the page of `genenv reproduce` from them, and the differences at the end
+and at equal tokens. `contrasts` prints such differences between variants of a sweep.
 """
 
 from __future__ import annotations
@@ -22,10 +24,14 @@ from genenv.errors import GenenvError, UsageError
 from genenv.research.reproduce import AGAINST, differences, markdown, subtitle, tables
 from genenv.research.reproduction import PARAMETERS, ROWS, collect_runs, rows_of
 from genenv.research.sweeps.compare import AT_THE_END, compare_runs, rows
+from genenv.research.sweeps.grid import FILE
 from genenv.research.sweeps.readings import MeasuredRun, Measurement, read_all
 
-METRICS = ("time/round_s", "agent/new_success", "tasks/text_tokens", "tasks/required_response_tokens")
-"""The metrics that the page reads."""
+METRICS = (
+    *("time/round_s", "agent/new_success", "tasks/text_tokens", "tasks/required_response_tokens"),
+    *("tasks/mixed", "tasks/new", "simulator/valid_rate"),
+)
+"""The metrics that pages read."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -42,13 +48,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table.add_argument(
         "--seeds", default="", help="only these, as of genenv reproduce: 1-1 is seed 1 (default: all)"
     )
-    for one in (keeping, table):
+    of_sweep = commands.add_parser("contrasts", help="print differences between variants of a sweep")
+    of_sweep.add_argument("config", type=Path, help="the settings that the runs share")
+    of_sweep.add_argument("--contrast", action="append", required=True, help="two variants, A:B")
+    for one in (keeping, table, of_sweep):
         one.add_argument("--file", type=Path, required=True, help="the lines of JSON")
     options = parser.parse_args(arguments)
     try:
         if options.command == "keep":
             new, notes = keep(options.out, options.file, options.commit)
             print(*notes, f"{new} runs are new in {options.file}", sep="\n")
+        elif options.command == "contrasts":
+            runs = [run_of(line, load_config(options.config)) for line in lines(options.file)]
+            pairs = [tuple(pair.split(":", 1)) for pair in options.contrast]
+            print(*at_equal_amounts(runs, pairs), sep="\n")
         else:
             print(page(options.config, options.file, options.offline, options.seeds))
     except GenenvError as error:
@@ -56,17 +69,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def keep(out: Path, file: Path, commit: str) -> tuple[int, list[str]]:
-    """Append the finished runs of a reproduction that the file does not have.
+    """Append the finished runs of a reproduction or a sweep that the file does not have.
 
     Returns:
         The number of runs that are new, and a sentence for each that is left out.
 
     Raises:
-        UsageError: the folder holds no reproduction, or scores cannot be kept; nothing is written.
+        UsageError: the folder holds neither, or scores cannot be kept; nothing is written.
     """
-    sweeps = [path for path in (out / "rows", out / PARAMETERS) if path.is_dir()]
+    is_sweep = (out / FILE).is_file()
+    sweeps = [out] if is_sweep else [path for path in (out / "rows", out / PARAMETERS) if path.is_dir()]
     if not sweeps:
-        raise UsageError(f"{out} holds no reproduction; name the --out of genenv reproduce")
+        raise UsageError(f"{out} holds no reproduction; name the --out of genenv reproduce, or of a sweep")
     kept = lines(file)
     known = {(one["variant"], one["seed"]) for one in kept}
     tasks = kept[-1]["tasks"] if kept else None
@@ -150,6 +164,11 @@ def at_the_end(runs: Sequence[MeasuredRun]) -> list[str]:
     pairs = [(name, against) for name in names if name != against]
     if against not in names or not pairs:
         return []
+    return at_equal_amounts(runs, pairs)
+
+
+def at_equal_amounts(runs: Sequence[MeasuredRun], pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the differences of pairs of variants at the end and at equal tokens, with p after Holm."""
     shown = rows(compare_runs(runs, pairs))
     return [", ".join(cells) for cells in shown if cells[0] in (AT_THE_END, "all tokens")]
 

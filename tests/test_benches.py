@@ -23,6 +23,7 @@ import pytest
 import scripted_genenv
 from bundles import EXAMPLES
 from genenv import Lineage, Origin, Rejection
+from genenv.config.run import load_config
 from genenv.errors import UsageError
 
 TESTS = Path(__file__).parent
@@ -374,6 +375,9 @@ def test_rows_of_a_reproduction_are_kept_and_make_the_same_page(tmp_path, monkey
         ("paper+base", 0, "abc"),
         ("paper", 0, "abc"),
     ]
+    assert rows.keep(out / "rows", tmp_path / "of-a-sweep.jsonl", "abc")[0] == 2
+    runs = [rows.run_of(line, load_config(out / "rows" / "config.toml")) for line in rows.lines(kept)]
+    assert rows.at_equal_amounts(runs, [("paper", "paper+base")])[0].startswith("the end")
     pages = rows.page(out / "rows" / "config.toml", kept, [4]), (out / "reproduce.md").read_text()
     for begins in ("| before training |", "| base |", "| paper |", "- "):
         one, other = ([line for line in page.splitlines() if line.startswith(begins)] for page in pages)

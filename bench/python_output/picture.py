@@ -1,22 +1,23 @@
 """Table and picture of the grid: success on doctests by source, and which tasks had mixed outcomes.
 
-PYTHONPATH=bench python -m python_output.picture runs/sessions --out docs/images/open-text.svg
+PYTHONPATH=bench python -m python_output.picture open-text.jsonl --out docs/images/open-text.svg
+
+The file is that of `bench/paper_rows.py keep`.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import matplotlib as mpl
 
 mpl.use("svg")
 import matplotlib.pyplot as plt
-
-from genenv.research.sweeps.grid import Grid, folder_of
+from paper_rows import lines
 
 NAMES = {
     "grammar+parameters": "grammar",
@@ -33,40 +34,36 @@ BLUE, ORANGE = "#0072b2", "#d55e00"
 _LATE = 3
 """Number of rounds at the end whose mean is shown."""
 
-Rounds = Sequence[dict[str, float]]
-"""The metrics of a run by round, 0 first."""
-
 
 def main() -> None:
     """Print the table, and draw success at the end and mixed outcomes of the last rounds, a dot per seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("sweep", type=Path)
+    parser.add_argument("file", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    grid = Grid.open(args.sweep)
-    runs = {
-        variant: [_rounds(args.sweep / folder_of(variant) / f"seed-{seed}") for seed in grid.seeds]
-        for variant in grid.variants
-    }
+    runs: dict[str, list[Mapping[str, Any]]] = {variant: [] for variant in NAMES}
+    for line in sorted(lines(args.file), key=lambda line: line["seed"]):
+        runs[line["variant"]].append(line)
+    runs = {variant: of for variant, of in runs.items() if of}
     mpl.rcParams.update({"svg.hashsalt": "genenv", "font.size": 9})
     figure, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained", sharey=True)
     print("| source | held-out, % (seeds) | mixed | accepted, first and last | new tasks a round |")
     print("|---|---|---|---|---|")
     for place, (variant, of) in enumerate(reversed(runs.items())):
         color = ORANGE if "trained" in NAMES[variant] else BLUE
-        panels = [[100 * one[-1]["agent/eval_success"] for one in of], [_late(one) for one in of]]
+        panels = [[_success(one, -1) for one in of], [_late(one) for one in of]]
         for axis, values in zip(axes, panels, strict=True):
             axis.plot(values, [place] * len(values), "o", color=color, alpha=0.35, markersize=4)
             axis.plot(fmean(values), place, "|", color=color, markersize=16, markeredgewidth=2)
     for variant, of in runs.items():
-        ends = [100 * one[-1]["agent/eval_success"] for one in of]
-        valid = [100 * fmean(one[n]["simulator/valid_rate"] for one in of) for n in (1, -1)]
-        new = fmean(row["tasks/new"] for one in of for row in one[1:])
+        ends = [_success(one, -1) for one in of]
+        valid = [100 * fmean(_rounds(one)[n]["simulator/valid_rate"] for one in of) for n in (0, -1)]
+        new = fmean(row["tasks/new"] for one in of for row in _rounds(one))
         print(
             f"| {NAMES[variant]} | {fmean(ends):.1f} ({'; '.join(f'{one:.1f}' for one in ends)}) "
             f"| {fmean(map(_late, of)):.0f}% | {valid[0]:.0f}%, {valid[1]:.0f}% | {new:.0f} |"
         )
-    before = [100 * one[0]["agent/eval_success"] for one in next(iter(runs.values()))]
+    before = [_success(one, 0) for one in next(iter(runs.values()))]
     print(f"\nbefore the first round: {fmean(before):.1f} ({'; '.join(f'{one:.1f}' for one in before)})")
     axes[0].axvline(fmean(before), color="#777777", linestyle=":", linewidth=1)
     axes[0].set_yticks(range(len(runs)), [NAMES[one] for one in reversed(runs)])
@@ -77,13 +74,21 @@ def main() -> None:
     figure.savefig(args.out, metadata={"Date": None})
 
 
-def _rounds(run: Path) -> Rounds:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+def _success(run: Mapping[str, Any], place: int) -> float:
+    """Return held-out success of a measurement, in percent."""
+    return 100 * fmean(map(int, run["measured"][place]["scores"]))
 
 
-def _late(rounds: Rounds) -> float:
+def _rounds(run: Mapping[str, Any]) -> list[Mapping[str, float]]:
+    """Return the metrics of the rounds, from the first on."""
+    return [
+        one for number, one in sorted(run["metrics"].items(), key=lambda pair: int(pair[0])) if int(number)
+    ]
+
+
+def _late(run: Mapping[str, Any]) -> float:
     """Return the percentage of new tasks with mixed outcomes in the last rounds."""
-    return 100 * fmean(one.get("tasks/mixed", 0.0) for one in rounds[-_LATE:])
+    return 100 * fmean(one.get("tasks/mixed", 0.0) for one in _rounds(run)[-_LATE:])
 
 
 if __name__ == "__main__":
