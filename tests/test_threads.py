@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from genenv.progress import Silent, advance, staged
 from genenv.sampling import blocked_s, blocking
-from genenv.threads import WorkerThread, cores
+from genenv.threads import CallTimeout, WorkerThread, cores, run_in_loop, without_loop
 
 
 def test_the_loop_goes_on_and_nothing_counts_as_blocking_it() -> None:
@@ -137,3 +139,73 @@ def test_cores_are_those_that_a_container_or_a_batch_system_allows(
         (tmp_path / "proc/self").mkdir(parents=True)
         (tmp_path / "proc/self/cgroup").write_text(groups)
     assert cores(tmp_path) == found
+
+
+async def loop_id() -> int:
+    await asyncio.sleep(0)
+    return id(asyncio.get_running_loop())
+
+
+async def blocks() -> None:
+    while True:
+        time.sleep(0.01)
+
+
+async def waits() -> None:
+    await asyncio.sleep(60)
+
+
+async def ends() -> None:
+    raise SystemExit(3)
+
+
+def test_calls_of_a_thread_have_one_loop_whatever_they_raise() -> None:
+    first = run_in_loop(loop_id(), 5)
+    with pytest.raises(SystemExit):
+        run_in_loop(ends(), 5)
+    with pytest.raises(CallTimeout):
+        run_in_loop(waits(), 0.05)
+    assert run_in_loop(loop_id(), 5) == first
+
+
+def test_a_blocked_loop_is_given_up_and_its_thread_ends() -> None:
+    run_in_loop(loop_id(), 5)
+    before = threading.active_count()
+    with pytest.raises(CallTimeout):
+        run_in_loop(blocks(), 0.05)
+    assert run_in_loop(loop_id(), 5)
+    end = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < end:
+        time.sleep(0.01)
+    assert threading.active_count() <= before
+
+
+def test_threads_do_not_wait_for_each_other() -> None:
+    async def slow() -> int:
+        time.sleep(0.3)
+        return 1
+
+    with ThreadPoolExecutor(4) as threads:
+        calls = [threads.submit(lambda: run_in_loop(slow(), 1.0)) for _ in range(4)]
+        stuck = threads.submit(lambda: run_in_loop(blocks(), 0.05))
+        assert [one.result() for one in calls] == [1] * 4
+        assert isinstance(stuck.exception(), CallTimeout)
+
+
+def test_a_forked_process_has_a_loop_of_its_own() -> None:
+    run_in_loop(loop_id(), 5)
+    forked = multiprocessing.get_context("fork").Process(target=lambda: run_in_loop(loop_id(), 2))
+    forked.start()
+    forked.join(10)
+    assert forked.exitcode == 0
+
+
+def test_synchronous_code_may_start_a_loop_inside_of_one() -> None:
+    async def inside() -> tuple[int, bool]:
+        own = asyncio.get_running_loop()
+        found = without_loop(lambda: asyncio.run(loop_id()))
+        return found, asyncio.get_running_loop() is own
+
+    other, is_back = asyncio.run(inside())
+    assert other
+    assert is_back

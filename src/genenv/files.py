@@ -6,7 +6,6 @@ import contextlib
 import csv
 import fcntl
 import io
-import itertools
 import os
 import secrets
 import shutil
@@ -102,20 +101,31 @@ def write_new(path: Path, text: str) -> Path:
 
     If one has it by now, the text is written beside it: `tasks-2.jsonl` beside `tasks.jsonl`.
     """
-    for number in itertools.count(1):
-        free = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
-        try:
-            with free.open("x", encoding="utf-8"):
-                pass
-        except FileExistsError:
-            continue
-        try:
-            write_whole(free, text)
-        except BaseException:
-            free.unlink(missing_ok=True)
-            raise
-        return free
-    raise AssertionError
+    hidden = path.with_name(f".writing-{secrets.token_hex(8)}")
+    free, number = path, 1
+    try:
+        hidden.write_text(text, encoding="utf-8")
+        sync(hidden)
+        while not _takes(free, hidden):
+            number += 1
+            free = path.with_stem(f"{path.stem}-{number}")
+    finally:
+        hidden.unlink(missing_ok=True)
+    sync(path.parent)
+    return free
+
+
+def _takes(free: Path, hidden: Path) -> bool:
+    """Give a file a second name; return False if another file has it."""
+    try:
+        os.link(hidden, free)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without such links
+        if free.exists():
+            return False
+        hidden.replace(free)
+    return True
 
 
 def private_folder(prefix: str, place: Path) -> tuple[Path, int]:

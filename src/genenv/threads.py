@@ -10,7 +10,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -179,56 +180,94 @@ def without_loop(work: Callable[[], T]) -> T:
     The running loop waits meanwhile, as for any call that blocks.
     """
     running = asyncio._get_running_loop()
-    asyncio._set_running_loop(None)
+    if running is None:
+        return work()
+    swap: Callable[..., Any] | None = getattr(asyncio.tasks, "_swap_current_task", None)  # from Python 3.12
+    task = None
     try:
+        task = swap(running, None) if swap is not None else None
+        asyncio._set_running_loop(None)
         return work()
     finally:
         asyncio._set_running_loop(running)
+        if swap is not None:
+            swap(running, task)
 
 
-_lasting: list[tuple[asyncio.AbstractEventLoop, _Thread]] = []
-"""The event loop of `run_in_loop` and its thread, once they were needed."""
-_starting = threading.Lock()
+class _LoopThread:
+    """An event loop that runs in a thread of its own until this object is deleted."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = _Thread(partial(_run_and_close, self.loop))
+        self.thread.start()
+
+    def give_up(self, future: Future[Any]) -> bool:
+        """Cancel a coroutine that takes too long; return whether the loop goes on.
+
+        Code that never comes back to the loop is interrupted, which ends the loop.
+        """
+        future.cancel()
+        goes_on = threading.Event()
+        with suppress(RuntimeError):  # of a closed loop
+            self.loop.call_soon_threadsafe(goes_on.set)
+        if goes_on.wait(_LOOK_S):
+            return True
+        self.stop()
+        self.thread.interrupt()
+        return False
+
+    def stop(self) -> None:
+        """End the loop as soon as it is free."""
+        with suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self.loop.stop)
+
+    def __del__(self) -> None:
+        self.stop()
+
+
+_own = threading.local()
+"""The `_LoopThread` of each thread that has called `run_in_loop`."""
 
 
 def run_in_loop(coming: Coroutine[Any, Any, T], limit_s: float) -> T:
-    """Run a coroutine to completion from synchronous code, in one event loop that lasts, with a timeout.
+    """Run a coroutine to completion from synchronous code, with a timeout.
 
-    Clients that a user's code keeps between calls are bound to the loop in which they were used first.
+    All calls of a thread have one event loop: clients that a user's code keeps between calls are bound to the
+    loop in which they were used first. If code blocks the loop until the limit, the next call has a new one.
 
     Raises:
-        CallTimeout: the limit has passed. If the loop is blocked, the next call has a new one.
+        CallTimeout: the limit has passed.
     """
-    with _starting:
-        if not _lasting:
-            loop = asyncio.new_event_loop()
-            _lasting.append((loop, _Thread(partial(_run_and_close, loop))))
-            _lasting[0][1].start()
-        loop, thread = running = _lasting[0]
-    future = asyncio.run_coroutine_threadsafe(_kept(coming), loop)
+    running: _LoopThread | None = getattr(_own, "running", None)
+    if running is None or not running.thread.is_alive():  # as in a forked process
+        running = _own.running = _LoopThread()
+    future = asyncio.run_coroutine_threadsafe(_kept(coming), running.loop)
     try:
         found, error = future.result(limit_s)
-    except TimeoutError:
-        future.cancel()
-        is_alive = threading.Event()
-        loop.call_soon_threadsafe(is_alive.set)
-        if not is_alive.wait(_LOOK_S):  # code that never comes back to the loop
-            with _starting:
-                if running in _lasting:
-                    _lasting.remove(running)
-            loop.call_soon_threadsafe(loop.stop)
-            thread.interrupt()
-        raise CallTimeout from None
+    except BaseException as problem:
+        if not running.give_up(future):
+            del _own.running
+        if isinstance(problem, TimeoutError):
+            raise CallTimeout from None
+        raise
     if error is not None:
         raise error
     return cast(T, found)
 
 
 def _run_and_close(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop until it is stopped; what it has not finished is cancelled."""
     try:
         loop.run_forever()
     finally:
-        loop.close()
+        try:
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        finally:
+            loop.close()
 
 
 async def _kept(coming: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:

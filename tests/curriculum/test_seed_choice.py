@@ -198,3 +198,14 @@ def test_the_skills_of_base_tasks_are_what_is_counted(make) -> None:
     )
     chosen = choose_seeds(seeds, stats, 10, random.Random(0), config, base=base)
     assert {seed.id for seed in chosen} == {f"half{i}" for i in range(10)}
+
+
+def test_statistics_of_older_runs_have_skills_in_any_order(make) -> None:
+    config = CurriculumConfig(seed_choice="bandit")
+    stats = SkillStats(config)
+    stats.observe([make.group(make.task("a", ["calls:2", "pay"]), 9, 10)])
+    older = json.loads(json.dumps(stats.state_dict()).replace("calls:2 + pay", "pay + calls:2"))
+    other = SkillStats(config)
+    other.load_state_dict(older)
+    assert other.combined(["pay", "calls:2"]) == stats.combined(["calls:2", "pay"])
+    assert other.state_dict() == stats.state_dict()

@@ -526,6 +526,20 @@ def test_what_a_reward_function_changes_of_a_row_is_as_in_the_file_in_its_next_c
     assert [trace.reward for trace in rolled_out(env, task, rollouts=2).traces] == [0.0, 0.0]
 
 
+def test_a_reward_function_may_begin_a_task_of_the_loop_that_runs(tmp_path: Path) -> None:
+    code = """
+import asyncio
+
+async def later():
+    return 0.5
+
+def score(completion):
+    return asyncio.get_running_loop().create_task(later())
+"""
+    env = opened(tmp_path, code)
+    assert [trace.reward for trace in rolled_out(env, tasks_of(env)[0], rollouts=2).traces] == [0.5, 0.5]
+
+
 LOOPS = """
 import asyncio
 seen = []

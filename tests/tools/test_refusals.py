@@ -149,6 +149,8 @@ def test_a_task_that_can_be_done_is_not_refused(env: Tools) -> None:
         (Outcome(error="KeyError: 'a' of these"), False),
         (Outcome(error="Timed out after 5 seconds."), False),
         (Outcome(error="division by zero"), False),
+        (Outcome(error="Quantity is out of range for this item"), True),
+        (Outcome(error="HTTP 409: OrderError: already shipped"), True),
         (Outcome(error=GONE), False),
         (Outcome(error="KeyError: 'there is no such order'", is_raised=True), True),
         (Outcome(error="'a' is no whole number", is_raised=False), False),
@@ -161,6 +163,17 @@ def test_a_fault_of_a_tool_is_no_refusal(outcome: Outcome, right: bool) -> None:
 
 TEAMS = """
 import os
+
+from pydantic import BaseModel, field_validator
+
+class Sum(BaseModel):
+    amount: int
+
+    @field_validator("amount")
+    def positive(cls, value):
+        if value <= 0:
+            raise ValueError("the amount has to be positive")
+        return value
 
 TEAMS = {"T-1": {"budget": 90, "members": 0}}
 
@@ -177,6 +190,9 @@ def plan(day: str) -> str:
     import datetime
     return datetime.date.fromisoformat(day).isoformat()
 
+def pay(amount: int) -> dict:
+    return Sum(amount=amount).model_dump()
+
 def crash(team_id: str) -> None:
     os._exit(3)
 """
@@ -191,6 +207,7 @@ def crash(team_id: str) -> None:
         ("close", {"team_id": "T-1"}, True),
         ("plan", {"day": "this is no day"}, False),
         ("crash", {"team_id": "T-1"}, False),
+        ("pay", {"amount": 0}, True),
     ],
 )
 def test_only_what_the_tools_own_code_raises_is_a_refusal(

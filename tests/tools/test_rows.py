@@ -88,6 +88,9 @@ class Pages:
     def in_pages(self, page: int = 1) -> list[dict[str, object]]:
         return self.orders[2 * page - 2 : 2 * page]
 
+    def after(self, offset: int = 0, skip: int | None = None) -> list[dict[str, object]]:
+        return self.orders[offset + (skip or 0) :]
+
     def first(self, limit: int = 2) -> list[dict[str, object]]:
         return self.orders[:limit]
 
@@ -96,7 +99,10 @@ class Pages:
     ("tool", "args", "is_all"),
     [
         ("in_pages", {}, False),
-        ("in_pages", {"page": 2}, True),
+        ("in_pages", {"page": 2}, False),
+        ("after", {}, True),
+        ("after", {"offset": 1}, False),
+        ("after", {"skip": 0}, True),
         ("first", {}, False),
         ("first", {"limit": 3}, False),
         ("first", {"limit": 4}, True),

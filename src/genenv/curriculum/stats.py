@@ -227,4 +227,10 @@ class SkillStats:
         loaded = restored(_State, state, "the skill statistics in this run's store are")
         self._skills, self._overall = loaded.skills, loaded.overall
         if self._combined is not None:
-            self._combined = loaded.combined
+            self._combined = dict[str, _Count]()
+            for name, one in loaded.combined.items():  # runs of older versions have them in any order
+                key = _SEPARATOR.join(sorted(name.split(_SEPARATOR)))
+                other = self._combined.get(key, _Count())
+                self._combined[key] = _Count(
+                    successes=one.successes + other.successes, attempts=one.attempts + other.attempts
+                )

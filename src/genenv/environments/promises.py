@@ -72,7 +72,7 @@ ROUNDING = 1e-6
 
 
 def rounded(reward: float) -> float:
-    """Return a reward within [0, 1]; one that is 0 or 1 but for rounding is exactly that."""
+    """Return a reward, and exactly 0 or 1 for one that is within 1e-6 of it."""
     near = round(reward)
     return float(near) if abs(reward - near) <= ROUNDING else reward
 

@@ -277,7 +277,8 @@ def _garbage_fails(env: Environment, task: Task, answers: Sequence[str]) -> str:
         if env.check(task, replies).success:
             return f"{str(replies)[:40]} passes"
     others = [one for one in answers if (one,) != task.oracle][:_MOST_LISTED]
-    if len(task.oracle) == 1 and len(others) > 1:
+    counts = getattr(env, "counts_calls", True)  # where further calls do no harm, a list of calls is none
+    if counts and len(task.oracle) == 1 and len(others) > 1:
         listed = [*others[: len(others) // 2], *task.oracle, *others[len(others) // 2 :]]
         if any(env.check(task, (sign.join(listed),)).success for sign in (" ", "\n", ", ")):
             return f"a reply that lists {len(listed)} solutions passes"
@@ -287,7 +288,7 @@ def _garbage_fails(env: Environment, task: Task, answers: Sequence[str]) -> str:
 def _repeats(env: Environment, task: Task, seed: int) -> str:
     for replies in (task.oracle, *_TWICE):
         if env.check(copy.deepcopy(task), replies) != env.check(task, replies):
-            return f"check says something else of {str(replies)[:40]} when it is called again"
+            return f"check gives another verdict for {str(replies)[:40]} when it is called again"
     try:
         spec = env.spec.model_validate(task.spec)
     except ValidationError as error:

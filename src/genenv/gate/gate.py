@@ -39,7 +39,7 @@ from genenv.types import (
 RANDOM_ATTEMPTS = 4
 """Number of random solutions that must fail."""
 _ROUNDING = 1e-9
-"""Tolerance of the novelty threshold, whose edge is no copy."""
+"""Tolerance of the novelty threshold: a task exactly at it is no copy."""
 HELD_OUT_SIMILARITY = 0.6
 """Jaccard similarity from which a task counts as a copy of a held-out task."""
 MAX_SPEC_CHARS = 20_000

@@ -99,7 +99,8 @@ class WritingConfig(Settings, frozen=True):
         le=100_000,
         json_schema_extra=only_with(source=("model", "variation", "grammar", "endpoint")),
     )
-    """Write this many specs per seed once and draw from them (GenEnv-Static: 5); 0: always write new ones."""
+    """Write this many specs per seed once and draw from them (GenEnv-Static: 5), which needs
+    `curriculum.novelty_threshold = 0`; 0: always write new ones."""
     file: str | None = Field(
         default=None, min_length=1, json_schema_extra=PLACE | only_with(source=("file",))
     )

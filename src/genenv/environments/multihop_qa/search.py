@@ -57,9 +57,10 @@ def answer_of(reply: str) -> str:
 
 
 def normalized(text: str) -> str:
-    """Return a text in the form in which answers are compared. Of mere punctuation signs of money are left.
+    """Return a text in the form in which answers are compared.
 
-    Punctuation and symbols are left out, but not a point or a colon within a number (2.5, 10:30), and not
+    A text of punctuation alone keeps its currency signs, or stays as it is. Otherwise punctuation and symbols
+    are left out, but not a point or a colon within a number (2.5, 10:30), and not
     plus and number signs at the end of a word (C++).
     """
     folded = unicodedata.normalize("NFKD", text[:_MAX_ANSWER_CHARS]).casefold().translate(PLAIN)

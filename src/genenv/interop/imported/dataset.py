@@ -279,9 +279,8 @@ class Reward:
             wanted = {name: [value] for name, value in wanted.items()}
         if not self._takes_all:
             wanted = {name: value for name, value in wanted.items() if name in self.takes}
-        wanted = copy.deepcopy(wanted)  # the function may change what it is given
         try:
-            found: Any = limited(lambda: without_loop(lambda: self._function(**wanted)), self._limit_s)
+            found: Any = limited(lambda: self._called(wanted), self._limit_s)
             if inspect.isawaitable(found):
                 found = await self._awaited(_coroutine(found))
             value: Any = found.tolist() if hasattr(found, "tolist") else found  # of NumPy and torch
@@ -299,6 +298,16 @@ class Reward:
                 f"{line_of(error)} for {place}; mend it"
             ) from error
         return self._number(value, place, listed=self._in_lists or value is not found)
+
+    def _called(self, given: Mapping[str, object]) -> object:
+        """Call the function with arguments that it may change, and may start an event loop."""
+        own = copy.deepcopy(dict(given))
+        try:
+            return without_loop(lambda: self._function(**own))
+        except RuntimeError as error:
+            if "no running event loop" not in str(error):
+                raise
+            return self._function(**own)  # it begins a task of the loop that runs
 
     def _number(self, value: object, place: str, *, listed: bool) -> float:
         """Return a reward as a number.

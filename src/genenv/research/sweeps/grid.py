@@ -182,6 +182,7 @@ class Grid(_File, frozen=True):
             raise UsageError(f"{seeded[0]!r} sets run.seed, which --seeds gives each run; leave it out")
         for override in overrides:
             apply_override(document, override)
+        known = cls.open(path).variants if (path / FILE).is_file() else []
         for variant in variants:
             if not _FOLDER.fullmatch(variant) or len(folder_of(variant)) > _LONGEST:
                 raise UsageError(
@@ -192,7 +193,8 @@ class Grid(_File, frozen=True):
             if tables["variant"] != variant:
                 raise UsageError(f"the variant {variant!r} is written {tables['variant']!r}: name it so")
             read = parse_config(tables)  # as its runs will read it
-            check_simulator(read.simulator, read.curriculum.novelty_threshold)
+            if variant not in known:
+                check_simulator(read.simulator, read.curriculum.novelty_threshold)
             check_agents(read.population)
             check_own_parts(read)
             if shared_warmup:

@@ -39,9 +39,11 @@ from genenv.types import Json
 _SEEN = 3
 """Number of values of a kind that show whether it holds days."""
 _FAULT = re.compile(
-    r"\b(?:(?!Value|Permission)[A-Z]\w*Error|NoneType|Traceback|out of range|[tT]imed out|division by zero"
-    r"|Errno|unsupported operand|unhashable|not (?:defined|subscriptable|iterable|callable)|no attribute"
-    r"|no such table)\b"
+    r"\b(?:(?:Arithmetic|Assertion|Attribute|Connection|Decode|EOF|Import|Index|Key|Lookup|Memory|ModuleNotFound"
+    r"|Name|NotFound|NotImplemented|OS|Overflow|Recursion|Runtime|Syntax|Timeout|Type|Unicode|UnboundLocal"
+    r"|ZeroDivision)Error|NoneType|Traceback|index out of range|[tT]imed out|division by zero|Errno"
+    r"|unsupported operand|unhashable|name '\w+' is not defined|not (?:subscriptable|iterable|callable)"
+    r"|no attribute|no such table)\b"
 )
 """Words of a failure that is no refusal, where it is not known what raises it."""
 _FEWEST_WORDS = 3

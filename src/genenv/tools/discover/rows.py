@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from genenv.tools.discover.slots import PLACES
 from genenv.tools.discover.state_values import ANY, NAMING, at, parts_of, refers, words_of
 from genenv.tools.worlds.base import Call, World
 from genenv.types import Json
@@ -159,15 +160,17 @@ def _says_part(beside: Mapping[str, Json], known: Collection[str], count: int) -
 def shows_all(world: World, calls: Sequence[Call]) -> bool:
     """Whether the last of some calls lists all there is: no first rows up to a limit, and no page of more."""
     *before, call = calls
-    tool, most = world.tools[call.tool], max(_counts(world, calls), default=0)
+    tool = world.tools[call.tool]
     for name, schema in tool.properties.items():
         given, words = call.args.get(name, schema.get("default")), {*words_of(name)}
         number = given if isinstance(given, int) and not isinstance(given, bool) else None
         if words & _LIMITS and words <= _OF_LIMITS | {*words_of(tool.name)}:
-            if number is not None and most >= number:
+            if number is not None and max(_counts(world, calls), default=0) >= number:
                 return False
             continue
-        if "page" not in words:
+        if words & PLACES and given not in (None, "", 0) and not ("page" in words and given == 1):
+            return False
+        if "page" not in words or {"token", "cursor"} & words:
             continue
         later: dict[str, Json] = {**call.args, name: 2 if number is None else number + 1}
         if tool.problem(later) is None and any(_counts(world, [*before, Call(tool=call.tool, args=later)])):

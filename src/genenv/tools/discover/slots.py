@@ -186,7 +186,7 @@ def is_number(tool: Tool, slot: str) -> bool:
     return of.resolved(of.properties[name]).get("type") in ("integer", "number")
 
 
-_PLACES = frozenset({"cursor", "offset", "page", "token"})
+PLACES = frozenset({"cursor", "offset", "page", "skip"})
 """Words of arguments that say where a list goes on: no value of a record does."""
 _MOST_FILTERS = 8
 """Maximum number of sources of an optional argument that its name does not suggest."""
@@ -200,7 +200,7 @@ def filters(tool: Tool, slot: str, firsts: Mapping[str, Json]) -> list[str]:
         slot: the argument.
         firsts: the first value of each source.
     """
-    if _PLACES & {*words_of(slot)}:
+    if PLACES & {*words_of(slot)}:
         return []
     if takes_day(tool, slot):
         return [kind for kind, one in firsts.items() if is_day(one)][:_MOST_FILTERS]

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from genenv.tools.worlds.in_process import closure_of, decorated, needed_by, public_classes, registered
 from genenv.tools.worlds.jsonable import OF_SQLALCHEMY, OWN_MODULES, TOOLS_MODULE, is_code
@@ -211,7 +211,13 @@ def said_by(error: BaseException) -> str:
 
 
 def is_raised(error: BaseException) -> bool:
-    """Whether a `raise` or an `assert` outside of Python's own and installed code raises an error."""
+    """Whether a `raise` or an `assert` outside of Python's own and installed code raises an error.
+
+    That of a validator of pydantic's counts as well.
+    """
+    if isinstance(error, ValidationError):
+        found = (one.get("ctx", {}).get("error") for one in error.errors())
+        return any(isinstance(one, Exception) and is_raised(one) for one in found)
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
