@@ -277,8 +277,8 @@ def _garbage_fails(env: Environment, task: Task, answers: Sequence[str]) -> str:
         if env.check(task, replies).success:
             return f"{str(replies)[:40]} passes"
     others = [one for one in answers if (one,) != task.oracle][:_MOST_LISTED]
-    counts = getattr(env, "counts_calls", True)  # where further calls do no harm, a list of calls is none
-    if counts and len(task.oracle) == 1 and len(others) > 1:
+    # a list of calls of tools makes all of them, of which further ones may do no harm
+    if "calls" not in task.payload and len(task.oracle) == 1 and len(others) > 1:
         listed = [*others[: len(others) // 2], *task.oracle, *others[len(others) // 2 :]]
         if any(env.check(task, (sign.join(listed),)).success for sign in (" ", "\n", ", ")):
             return f"a reply that lists {len(listed)} solutions passes"

@@ -160,7 +160,7 @@ class SimulatorConfig(OptimizerConfig, SimulatorLearningConfig, WritingConfig, f
     max_grad_norm: float = Field(default=1.0, ge=1e-6, le=1e6, json_schema_extra=only_with(source=("model",)))
     """Maximum norm of the gradient. A longer gradient is scaled down to it."""
     explore: float = Field(
-        default=0.0, ge=0, le=0.9, json_schema_extra=only_with(source=("model", "table", "cem"))
+        default=0.0, ge=0, le=0.9, json_schema_extra=only_with(source=("model", *SEARCHING))
     )
     """Chance that a spec is drawn at random by the environment and not by the model, `table` or `cem`. A spec
     that is never written earns no reward and is never learned."""
