@@ -85,34 +85,35 @@ def write_whole(path: Path, text: str) -> None:
 
     Each writer has a temporary file of its own, so several processes may write the same file.
     """
-    hidden = path.with_name(f".writing-{secrets.token_hex(8)}")
-    try:
-        hidden.write_text(text, encoding="utf-8")
-        sync(hidden)
+    with _hidden(path, text) as hidden:
         hidden.replace(path)
-    except BaseException:
-        hidden.unlink(missing_ok=True)
-        raise
     sync(path.parent)
 
 
 def write_new(path: Path, text: str) -> Path:
     """Write a text file under a name that no file has, and return its path.
 
-    If one has it by now, the text is written beside it: `tasks-2.jsonl` beside `tasks.jsonl`.
+    If one has it by now, the name gets a number: `tasks-2.jsonl` instead of `tasks.jsonl`.
     """
-    hidden = path.with_name(f".writing-{secrets.token_hex(8)}")
     free, number = path, 1
-    try:
-        hidden.write_text(text, encoding="utf-8")
-        sync(hidden)
+    with _hidden(path, text) as hidden:
         while not _takes(free, hidden):
             number += 1
             free = path.with_stem(f"{path.stem}-{number}")
-    finally:
-        hidden.unlink(missing_ok=True)
     sync(path.parent)
     return free
+
+
+@contextlib.contextmanager
+def _hidden(path: Path, text: str) -> Generator[Path]:
+    """Write a text into a temporary file in the folder of `path`; it is removed unless it was renamed."""
+    hidden = path.with_name(f".writing-{secrets.token_hex(8)}")
+    try:
+        hidden.write_text(text, encoding="utf-8")
+        sync(hidden)
+        yield hidden
+    finally:
+        hidden.unlink(missing_ok=True)
 
 
 def _takes(free: Path, hidden: Path) -> bool:

@@ -13,7 +13,7 @@ from genenv.curriculum.scoring import score_batches, scored
 from genenv.curriculum.settings import CurriculumConfig
 from genenv.curriculum.simulator_rewards import env_reward, expected_env_reward
 from genenv.curriculum.update_selection import Selection, curriculum_metrics, select, trained_groups
-from genenv.runs.metrics import check_names
+from genenv.runs.metrics import _outcomes, check_names
 from genenv.types import Context, Group, Proposal, TaskBatch
 
 PAPER = CurriculumConfig(posterior=False, standardise_rewards=False)
@@ -433,3 +433,14 @@ def test_differences_between_tasks_are_no_variance(batch) -> None:
     config = PAPER.model_copy(update={"env_reward": "variance"})
     assert batch("c0", 8, [0, 8], config).env_reward == 0
     assert batch("c0", 8, [4, 8], config).env_reward == 0.5
+
+
+def test_with_several_agents_a_task_is_counted_once(make) -> None:
+    task, other = make.task("a"), make.task("b")
+    groups = [make.group(task, 8, 8), replace(make.group(task, 4, 8), agent="weak")]
+    groups += [make.group(other, 8, 8), replace(make.group(other, 0, 8), agent="weak")]
+    found = _outcomes(groups)
+    assert (found["tasks/mixed"], found["tasks/solved"], found["tasks/unsolved"]) == (0.5, 0, 0)
+    assert {name: share for name, share in found.items() if "p_hat" in name and share} == {
+        "tasks/p_hat/60-80": 0.5
+    }

@@ -36,7 +36,7 @@ from genenv.environments import (
 )
 from genenv.errors import UsageError
 from genenv.settings import Settings, may_change, walk
-from genenv.simulator.settings import SEARCHING, SimulatorConfig
+from genenv.simulator.settings import COPIES, SEARCHING, SimulatorConfig
 from genenv.types import AGENT, Json, JsonObject
 
 _AGENT_NAME = re.compile(r"(?!simulator$)[a-z][a-z0-9-]{0,31}")
@@ -197,7 +197,7 @@ class RunConfig(Settings, frozen=True):
         if searches and self.curriculum.novelty_threshold:
             raise ValueError(
                 f"simulator.source {self.simulator.source!r} with simulator.writes 'spec' replays specs, "
-                "which the gate rejects as copies: set curriculum.novelty_threshold to 0"
+                f"{COPIES}"
             )
         return self
 

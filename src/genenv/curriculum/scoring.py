@@ -46,10 +46,8 @@ class Unit:
 
     successes: int
     attempts: int
-    rewards: tuple[float, ...]
-    """[rollouts] rewards that the agent trains on."""
     by_group: tuple[tuple[float, ...], ...]
-    """[groups][rollouts] the same by group: only differences within one give an advantage."""
+    """[groups][rollouts] rewards that the agent trains on: only differences in a group give an advantage."""
     generations: tuple[Generation, ...]
     predicted_rate: float | None = None
     """The predicted success rate; None if there is none or it does not count."""
@@ -87,7 +85,8 @@ class Unit:
             return reward_at(cast(float, self.predicted_rate), name, config)
         if name == "variance":
             return fmean(variance(rewards) for rewards in self.by_group)
-        return find_env_reward(name)(self.successes, self.attempts, self.rewards, self._informed(config))
+        rewards = [reward for group in self.by_group for reward in group]
+        return find_env_reward(name)(self.successes, self.attempts, rewards, self._informed(config))
 
     def _of_several(self, config: CurriculumConfig) -> float:
         """Return the mean or the minimum of the agents' rewards, or the regret of two agents."""
@@ -252,7 +251,6 @@ def _unit(tried: Sequence[Group], proposals: Sequence[Proposal], predicted_rate:
     return Unit(
         successes=sum([trace.success for trace in valid]),
         attempts=len(valid),
-        rewards=tuple([trace.reward for trace in valid]),
         by_group=tuple([tuple([trace.reward for trace in one.valid]) for one in tried if one.valid]),
         generations=tuple([one.generation for one in proposals]),
         predicted_rate=predicted_rate,

@@ -444,14 +444,17 @@ def _outcomes(groups: Sequence[Group]) -> Mapping[str, float]:
             by_task.setdefault(group.task.id, []).append((group.successes, len(group.valid)))
     if not by_task:
         return {}
-    tried = [(sum(k for k, _ in one), sum(n for _, n in one)) for one in by_task.values()]
+    tried = [
+        (sum(k for k, _ in one), sum(n for _, n in one), any(0 < k < n for k, n in one))
+        for one in by_task.values()
+    ]
     return {
-        "tasks/mixed": fmean(any(0 < k < n for k, n in one) for one in by_task.values()),
-        "tasks/solved": fmean(k == n for k, n in tried),
-        "tasks/unsolved": fmean(k == 0 for k, _ in tried),
+        "tasks/mixed": fmean(is_mixed for _, _, is_mixed in tried),
+        "tasks/solved": fmean(k == n for k, n, _ in tried),
+        "tasks/unsolved": fmean(k == 0 for k, _, _ in tried),
         **{
             f"tasks/p_hat/{low}-{low + 20}": fmean(
-                0 < k < n and 100 * k // (20 * n) * 20 == low for k, n in tried
+                is_mixed and 100 * k // (20 * n) * 20 == low for k, n, is_mixed in tried
             )
             for low in range(0, 100, 20)
         },

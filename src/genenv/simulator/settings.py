@@ -18,6 +18,8 @@ from genenv.backends.settings import EndpointConfig
 from genenv.errors import UsageError
 from genenv.settings import PLACE, Address, Settings, only_with
 
+COPIES = "which the gate rejects as copies: set curriculum.novelty_threshold to 0"
+"""How a sentence about tasks that come again ends."""
 SEARCHING = ("table", "cem", "plr", "accel", "sfl")
 """The sources that search over task parameters: the names of `genenv.simulator.parameter_search.SEARCHES`."""
 
@@ -194,6 +196,11 @@ class SimulatorConfig(OptimizerConfig, SimulatorLearningConfig, WritingConfig, f
         return self
 
     @property
+    def writes_once(self) -> bool:
+        """Whether the specs of a seed are written once, and then drawn from."""
+        return self.per_seed > 0 and self.source not in ("file", "none")
+
+    @property
     def scores_without_training(self) -> bool:
         """Whether some rollouts only score their tasks (`Generation.scored_only`)."""
         return self.source == "sfl" or not self.search.train_on_new
@@ -217,8 +224,7 @@ def check_simulator(simulator: SimulatorConfig, novelty_threshold: float) -> Non
             "simulator.variations is 1, but simulator.algorithm 'grpo' compares what was written for one "
             "context: set variations to 4, say, and simulator.contexts to a quarter, or algorithm to 'rwr'"
         )
-    if simulator.per_seed and simulator.source not in ("file", "none") and novelty_threshold:
+    if simulator.writes_once and novelty_threshold:
         raise UsageError(
-            f"simulator.per_seed is {simulator.per_seed}, so the same tasks come again, which the gate "
-            "rejects as copies: set curriculum.novelty_threshold to 0"
+            f"simulator.per_seed is {simulator.per_seed}, so the same tasks come again, {COPIES}"
         )

@@ -180,7 +180,7 @@ def build_players(config: RunConfig, env: Environment) -> Policies:
         UsageError: a model cannot be loaded or used on this machine, or a source of tasks cannot be opened.
     """
     seed, simulator = config.run.seed, None
-    once = config.simulator.per_seed > 0 and config.simulator.source not in ("file", "none")
+    once = config.simulator.writes_once
     writing = config.simulator.model_copy(update={"variations": 1}) if once else config.simulator
     written = writing.source == "model"  # other sources refuse a wrong setting before models are loaded
     source = None if written else SOURCES[writing.source](writing, seed=seed)

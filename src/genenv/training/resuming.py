@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from genenv.agent.policy import NamedAgentConfig
 from genenv.backends.settings import AUTOMATIC, WEIGHTS
@@ -33,7 +32,7 @@ from genenv.config.run import RunConfig, dump_toml, load_config
 from genenv.config.tables import apply_override, dump_tables, flat, read_tables, toml_value
 from genenv.environments import is_folder
 from genenv.errors import DataError, UsageError
-from genenv.files import write_whole
+from genenv.files import read_model, write_whole
 from genenv.plugins import own_file
 from genenv.runs.folder import RunFolder
 from genenv.settings import is_own, walk, why_it_may_change
@@ -110,9 +109,6 @@ def _digest(place: Path) -> str:
     return digest.hexdigest()
 
 
-_DAMAGED = "{} is damaged; delete it: changes of your own files before now then go unnoticed"
-
-
 def stored_digests(run: Path) -> dict[str, str]:
     """Return the digests that a run has of the user's files; none if it was started by an older version.
 
@@ -123,12 +119,11 @@ def stored_digests(run: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     try:
-        found: object = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(_DAMAGED.format(path)) from error
-    if not isinstance(found, dict):
-        raise DataError(_DAMAGED.format(path))
-    return cast(dict[str, str], found)
+        return read_model(path, dict[str, str])
+    except DataError as error:
+        raise DataError(
+            f"{path} is damaged; delete it: changes of your own files before now then go unnoticed"
+        ) from error
 
 
 def changed_files(config: RunConfig, edited: Sequence[str]) -> Iterator[str]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from genenv.tools.discover.answers import shown_by
 from genenv.tools.discover.descriptions import says_id
-from genenv.tools.discover.recipes import FRESH, CallStats, Held, Patience, Recipe, succeeded
+from genenv.tools.discover.recipes import FRESH, Patience, Recipe, succeeded
 from genenv.tools.discover.slots import alone, arguments, filters, is_free, is_number, items
 from genenv.tools.discover.state_values import leaves, names_files, names_records, refers
 from genenv.tools.discover.trials import (
@@ -31,7 +30,6 @@ from genenv.tools.discover.trials import (
     why_unused,
 )
 from genenv.tools.generate.fresh_values import told_values
-from genenv.tools.worlds.base import Call, Tool, World
 
 _WRITES, _FILTERS = 0.75, 0.3
 """Least success with an optional argument over that without it; a filter may leave nothing to read."""
@@ -42,19 +40,12 @@ _STARTS, _PAIRED = 2, 12
 """Maximum number of combinations that pairs of likely sources replace, and of kinds of both parameters."""
 
 
+@dataclass(eq=False)
 class Probe(Trials):
     """Finds a recipe for one tool by calling it in a given state; the arguments are those of `Trials`."""
 
-    def __init__(
-        self,
-        world: World,
-        tool: Tool,
-        before: Sequence[Call],
-        held: Held,
-        rng: random.Random,
-        call_stats: CallStats,
-    ) -> None:
-        super().__init__(world, tool, before, held, rng, call_stats)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._found: list[Tried] = []
         self._starts: list[dict[str, str]] = []
         self._unused: dict[str, str] = {}

@@ -11,6 +11,7 @@ from typing import Any
 
 from genenv.tools.discover.slots import PLACES
 from genenv.tools.discover.state_values import ANY, NAMING, at, parts_of, refers, words_of
+from genenv.tools.generate.scales import LISTED
 from genenv.tools.worlds.base import Call, World
 from genenv.types import Json
 
@@ -29,9 +30,7 @@ _PAGING = frozenset(
 )
 """Words of fields beside a list that says how many there are, or is a part of more."""
 _LIMITS = frozenset({"first", "k", "limit", "max", "most", "n", "per", "size", "top"})
-_OF_LIMITS = frozenset(
-    {"count", "entry", "hit", "item", "number", "page", "record", "result", "row"} | {*_LIMITS}
-)
+_OF_LIMITS = LISTED | _LIMITS | {"count", "number", "page"}
 """Words of parameters that say how many rows are listed at most; one of `_LIMITS` is among them."""
 _RANKS = frozenset(
     {"floor", "grade", "index", "level", "line", "page", "phone", "position", "postcode", "priority", "rank"}

@@ -92,6 +92,7 @@ class Tried:
         return self.rate >= SURE and (self.writes or self.tells)
 
 
+@dataclass(eq=False)
 class Trials:
     """Calls one tool in a given state, with argument values of given sources.
 
@@ -104,17 +105,15 @@ class Trials:
         call_stats: success statistics of argument values so far.
     """
 
-    def __init__(
-        self,
-        world: World,
-        tool: Tool,
-        before: Sequence[Call],
-        held: Held,
-        rng: random.Random,
-        call_stats: CallStats,
-    ) -> None:
-        self._world, self._tool, self._rng, self._luck = world, tool, rng, call_stats
-        self._before, self._held, self._slots = before, held, slots(tool)
+    _world: World
+    _tool: Tool
+    _before: Sequence[Call]
+    _held: Held
+    _rng: random.Random
+    _luck: CallStats
+
+    def __post_init__(self) -> None:
+        self._slots = slots(self._tool)
         self._needed = [slot for slot, needed in self._slots.items() if needed]
         self._fitting, self._named = functools.cache(self._find_fitting), functools.cache(self._find_named)
         self._forms: set[str] = set()

@@ -22,7 +22,7 @@ _COUNTS = frozenset({"count", "qty", "quantity"})
 _LARGEST = 10**15
 """Larger numbers, keys of ciphers for example, have no scale."""
 _MOST = frozenset({"limit", "max", "top"})
-_LISTED = frozenset({"entry", "hit", "item", "record", "result", "row"})
+LISTED = frozenset({"entry", "hit", "item", "record", "result", "row"})
 """Words of parameters that say how many are listed at most; a mere `limit` does so, too."""
 _ADDED = LIMITS | {"new"}
 """First words of a parameter that are not in the name of a field."""
@@ -116,7 +116,7 @@ def _are_of(step: float, numbers: Sequence[float]) -> bool:
 def usual_range(name: str, default: Json, *, whole: bool) -> Range | None:
     """Return the range of made-up numbers that a parameter's name or its default value suggests."""
     words, known = words_of(name), _usual(default)
-    is_most = words == ("limit",) or bool(_MOST & {*words} and _LISTED & {*words})
+    is_most = words == ("limit",) or bool(_MOST & {*words} and LISTED & {*words})
     if whole and (0 < known <= _SMALL or is_most or _COUNTS & {*words[-1:]}):
         return 1, _SMALL, 1
     return range_of([known] if known else [], whole=whole)
