@@ -77,17 +77,22 @@ def needed_values(field: FieldInfo) -> Sequence[Needed]:
     return cast(Sequence[Needed], _extra(field).get("only_with", ()))
 
 
+def holds_secret(address: str) -> bool:
+    """Return whether an address has a user name, a password or a query, where keys are put."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # the code that connects to it reports the mistake
+        return False
+    return "@" in parts.netloc or bool(parts.query)
+
+
 def _without_credentials(address: str) -> str:
     """Refuse an address that holds a secret: settings are written into files, logs and reports.
 
     Raises:
         ValueError: the address holds a secret. The message does not repeat it.
     """
-    try:
-        parts = urlsplit(address)
-    except ValueError:  # the code that connects to it reports the mistake
-        return address
-    if "@" in parts.netloc or parts.query:
+    if holds_secret(address):
         raise ValueError(
             "an address holds a user name, a password or a query, which would be written into files; "
             "leave it out, and put the key into the environment variable that key_variable names"

@@ -339,6 +339,13 @@ def test_where_no_server_is_a_sentence_says_so(server: OpenEnvServer) -> None:
     assert "say which one" in refused("check", "openenv:")
 
 
+@pytest.mark.parametrize("secret", ["http://me:hunter2@localhost:1", "http://localhost:1?token=hunter2"])
+def test_an_address_with_a_secret_is_refused_without_it(secret: str) -> None:
+    sentence = refused("check", f"openenv:{secret}")
+    assert "holds a user name, a password or a query" in sentence
+    assert "hunter2" not in sentence
+
+
 def test_a_server_without_room_is_a_sentence(server: OpenEnvServer) -> None:
     server.room = 0
     sentence = refused("check", f"openenv:{server.url}", "--set", "environment.connect_s=0.2")

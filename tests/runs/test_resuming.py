@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import genenv
 import scripted_genenv as fakes
 from genenv.backends.local import hub
 from genenv.backends.settings import AUTOMATIC, PolicyConfig
@@ -18,7 +19,8 @@ from genenv.config.run import RunConfig, all_settings, dump_toml, load_config
 from genenv.environments import environment_names
 from genenv.runs.folder import RunFolder
 from genenv.settings import is_place
-from genenv.training import opening
+from genenv.training import opening, starts
+from genenv.training.branching import Origin
 from genenv.training.resuming import for_writing
 from sharing import Shared
 from typed import refused, run, succeeds
@@ -152,6 +154,47 @@ def test_a_run_of_an_older_version_is_held_to_the_whole_config(mine: Path, confi
     assert "other settings: curriculum.alpha, policy.model (see" in sentence
     said = ["--set", "policy.model=some/model", "--set", "curriculum.alpha=0.6"]
     assert "is finished" in succeeds("train", mine / "config.toml", *said, "--out", mine, "--resume").stdout
+
+
+def test_an_edit_of_a_runs_own_settings_is_a_request_like_any_other(mine: Path) -> None:
+    whole = (mine / "config.toml").read_text(encoding="utf-8")
+    (mine / "config.toml").write_text(whole.replace("alpha = 0.6", "alpha = 0.4"), encoding="utf-8")
+    sentence = refused("train", "--resume", "--out", mine, *longer(2))
+    assert f"other settings: curriculum.alpha (see {mine / 'trained.toml'}; " in sentence
+    assert f"{mine / 'config.toml'} was edited); " in sentence
+    (mine / "config.toml").write_text(whole.replace("rounds = 1", "rounds = 2"), encoding="utf-8")
+    succeeds("train", "--resume", "--out", mine)
+    assert rounds(mine) == 2
+    assert (mine / "trained.toml").read_bytes() == (mine / "config.toml").read_bytes()
+    assert "# from round 2 on: run.rounds = 2 (was 1)" in (mine / "config.toml").read_text(encoding="utf-8")
+
+
+def test_settings_that_were_lost_are_missed_and_a_branch_starts_with_what_was_trained(mine: Path) -> None:
+    (mine / "config.toml").write_text("[run]\nrounds = 2\n", encoding="utf-8")
+    sentence = refused("train", "--resume", "--out", mine)
+    assert "agent.max_new_tokens, " in sentence
+    assert " more (see " in sentence
+    assert Origin.named(f"{mine}@1").config.curriculum.alpha == 0.6
+    (mine / "trained.toml").unlink()  # a run of an older version, whose edits nothing shows
+    assert Origin.named(f"{mine}@1").config.curriculum.alpha == 0.5
+
+
+def test_a_run_keeps_what_each_start_was_computed_with_and_says_what_changed(
+    mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (first,) = map(json.loads, (mine / "starts.jsonl").read_text(encoding="utf-8").splitlines())
+    assert first["round"] == 0
+    assert first["genenv"] == genenv.__version__
+    assert first["code"] == starts.present()["code"]
+    unchanged = succeeds("train", "--resume", "--out", mine, *longer(2))
+    assert "changed since the last start" not in unchanged.stderr
+    other = {**starts.present(), "code": "0" * 12, "torch": "9.9"}
+    monkeypatch.setattr(starts, "present", lambda: other)
+    said = succeeds("train", "--resume", "--out", mine, *longer(3)).stderr
+    words = f"the code of genenv, torch 9.9 (was {first['torch']})"
+    assert f"note: {words}: changed since the last start; rounds from 3 on" in said
+    assert f"# from round 3 on: run.rounds = 3 (was 2), {words}" in (mine / "config.toml").read_text(encoding="utf-8")
+    assert [line["round"] for line in map(json.loads, (mine / "starts.jsonl").read_text().splitlines())] == [0, 2, 3]
 
 
 VALUES = {

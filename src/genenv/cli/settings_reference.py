@@ -34,8 +34,9 @@ _CONTINUING = """## Continuing a run
 
 `genenv train --resume --out RUN` goes on with the run's own settings, its `config.toml`. A CONFIG named again
 asks for nothing as long as it says what it said when the run was started (`started.toml`), whatever `--set`
-added then. What it says differently by now, and what `--set` says, takes effect where the table has it;
-anything else is refused by its name. `config.toml` notes at its top what changed, and from which round on.
+added then. What it says differently by now, what `--set` says, and what was edited in `config.toml` (compared
+with its copy `trained.toml`) takes effect where the table has it; anything else is refused by its name.
+`config.toml` notes at its top what changed, and from which round on.
 If a file of yours that the settings name has changed, such as a reward function or data, the run says so and
 goes on with the file as it is.
 

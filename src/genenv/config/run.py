@@ -485,8 +485,8 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, vari
 
 
 def _is_a_runs_own(path: Path) -> bool:
-    """Return whether a file is the `config.toml` of a run, not a preset."""
-    return path.name == "config.toml" and (path.parent / "checkpoints").is_dir()
+    """Return whether a file is the `config.toml` of a run, or its copy, not a preset."""
+    return path.name in ("config.toml", "trained.toml") and (path.parent / "checkpoints").is_dir()
 
 
 def parse_config(document: JsonObject) -> RunConfig:

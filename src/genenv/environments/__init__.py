@@ -19,7 +19,7 @@ from genenv.environments.base import Environment, EnvironmentWrapper
 from genenv.environments.guard import guarded
 from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line, spelled, unknown_name
 from genenv.plugins import load, own_part, parts
-from genenv.settings import is_own
+from genenv.settings import holds_secret, is_own
 
 FOLDER_MARK = "bundle.toml"
 """A folder that contains this file holds an environment."""
@@ -143,7 +143,7 @@ def _kind_and_place(name: str) -> tuple[str | None, str]:
     """Return the kind and address in the name of a folder or in `kind:address`; (None, "") for other names.
 
     Raises:
-        UsageError: there is no address after the kind.
+        UsageError: there is no address after the kind, or it holds a secret.
     """
     if name not in _ENVIRONMENTS and is_folder(name):
         return _FOLDER, name
@@ -153,6 +153,11 @@ def _kind_and_place(name: str) -> tuple[str | None, str]:
     if not where.strip():
         raise UsageError(
             f"environment {name!r}: say which one, {_PLACES.get(kind, 'its name')}, after the colon"
+        )
+    if holds_secret(where):
+        raise UsageError(
+            f"an environment of kind {kind!r}: its address holds a user name, a password or a query, which "
+            f"would be written into files; leave it out, as in {kind}:{_PLACES.get(kind)}"
         )
     return kind, where
 

@@ -65,6 +65,16 @@ class RunFolder:
         return self.path / "config.toml"
 
     @property
+    def trained(self) -> Path:
+        """A copy of the settings, by which a resumed run sees what was edited in them; older runs lack it."""
+        return self.path / "trained.toml"
+
+    @property
+    def unedited(self) -> Path:
+        """The file with the settings that the run was trained with."""
+        return self.trained if self.trained.is_file() else self.config
+
+    @property
     def metrics(self) -> Path:
         """The metrics, one JSON object per round."""
         return self.path / "metrics.jsonl"
@@ -110,11 +120,12 @@ class RunFolder:
             folder._refuse_a_run()  # it may have begun and ended while this one waited
             folder._clear_failed_start()
             folder.config.unlink(missing_ok=True)
+            folder.trained.unlink(missing_ok=True)
             for file in ("pool.db", "pool.db-wal", "pool.db-shm", UNFINISHED):
                 (path / file).unlink(missing_ok=True)
             if fill is None:
                 PoolStore.open(folder.pool, create=True).close()
-                write_whole(folder.config, config_toml)
+                folder.write_settings(config_toml)
             else:
                 fill(folder, config_toml)
         return folder
@@ -155,6 +166,11 @@ class RunFolder:
         if missing:
             raise DataError(f"{missing[0]} is missing; restore a copy of it, or start a new run")
         return folder
+
+    def write_settings(self, text: str) -> None:
+        """Write the resolved settings and their copy."""
+        write_whole(self.config, text)
+        write_whole(self.trained, text)
 
     def checkpoint_path(self, number: int) -> Path:
         """Return the path of a round's checkpoint, whether it exists or not."""

@@ -19,7 +19,6 @@ from genenv.backends.settings import BEHIND_ENDPOINT, WEIGHTS
 from genenv.config.resolved import ResolvedConfig, anchored, by_key
 from genenv.config.run import RunConfig, load_config
 from genenv.errors import DataError, UsageError
-from genenv.files import write_whole
 from genenv.runs.checkpoint import (
     COMMITTED,
     MANIFEST,
@@ -60,7 +59,7 @@ class Origin:
         assert found is not None  # noqa: S101 - anything matches, but nothing at all, which no option is
         folder = RunFolder.open(Path(found["run"]))
         checkpoint, number = folder.checkpoint(None if found["round"] is None else int(found["round"]))
-        return cls(folder, number, checkpoint, anchored(load_config(folder.config)))
+        return cls(folder, number, checkpoint, anchored(load_config(folder.unedited)))
 
     def check(self, config: ResolvedConfig) -> None:
         """Refuse settings with which no branch can start from this round.
@@ -131,7 +130,7 @@ class Origin:
             store.copy_to(unfinished)
         with PoolStore.open(unfinished, create=False) as store:
             store.branch(run, self.round, checkpoint=manifest_sha256(copied))
-        write_whole(folder.config, config_toml)  # before the store: rounds without settings could not go on
+        folder.write_settings(config_toml)  # before the store: rounds without settings could not go on
         unfinished.rename(folder.pool)
         mark_committed(copied)
 

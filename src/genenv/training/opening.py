@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -61,6 +60,7 @@ from genenv.training.resuming import (
     remember_files,
 )
 from genenv.training.rounds import Policies
+from genenv.training.starts import note_start
 from genenv.training.warmup import SupervisedWarmup, warm_up
 
 SOURCES: Mapping[str, type[TaskSource]] = {
@@ -274,10 +274,6 @@ def _role(name: str, config: AgentConfig | SimulatorConfig, *, ahead: bool) -> R
     )
 
 
-SERVER = "server.jsonl"
-"""File in a run's folder with one line per start: what is known of the remote server that samples."""
-
-
 def start(
     config: RunConfig,
     path: Path,
@@ -318,9 +314,14 @@ def start(
         settings = ("" if origin is None else origin.note()) + dump_toml(loop.config)
         RunFolder.create(path, settings, fill=None if origin is None else origin.fill)
         _ = remember_files(folder, loop.config)
-        _note_server(folder, loop.policies.backend)
+
+        def note_begin(_: int | None) -> None:
+            _check_ours(folder, settings)
+            _ = note_start(folder, loop.policies.backend.found, since=0)
+
+        _log_servers(folder, loop.policies.backend)
         begun()
-        loop.run(lambda _: _check_ours(folder, settings))
+        loop.run(note_begin)
 
 
 def go_on(
@@ -369,15 +370,21 @@ def go_on(
         def note_changes(last: int | None) -> None:
             _check_ours(folder, saved)
             since, edited = 0 if last is None else last + 1, remember_files(folder, loop.config)
+            others = note_start(folder, loop.policies.backend.found, since=since)
+            if others:
+                reporter.note(
+                    f"note: {', '.join(others)}: changed since the last start; rounds from {since} on are "
+                    "computed by what is here now"
+                )
             for one in changed_files(loop.config, edited):
                 reporter.note(
                     f"note: {one} has changed since the run was started: rounds from {since} on use it as it "
                     "is now"
                 )
-            record(folder, final, edited, since=since)
+            record(folder, final, edited, others, since=since)
             remember(folder, file)
 
-        _note_server(folder, loop.policies.backend)
+        _log_servers(folder, loop.policies.backend)
         begun()
         loop.run(note_changes)
     return None
@@ -434,11 +441,8 @@ def _opened(config: ResolvedConfig, folder: RunFolder, reporter: Reporter) -> Ge
         yield loop
 
 
-def _note_server(folder: RunFolder, backend: Backend) -> None:
-    """Write down what was found out of the server that samples, where there is one, and have it log here."""
-    if backend.found:
-        with (folder.path / SERVER).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(backend.found) + "\n")
+def _log_servers(folder: RunFolder, backend: Backend) -> None:
+    """Have the servers that the backend started, if there are any, log into the run's folder."""
     if backend.begin is not None:
         backend.begin(folder.path)
 

@@ -2,10 +2,11 @@
 
 A run has two files: `config.toml`, all settings with automatic values decided, and `started.toml`, the
 contents of its CONFIG at the start. A CONFIG that has not changed since requests nothing, whatever `--set`
-added at the start. Changes in it are requests, and so are values of `--set`. A request takes effect if it
-affects no result, and is otherwise refused by name.
+added at the start. Changes in it are requests, and so are values of `--set` and edits of `config.toml`, which
+are seen by its copy `trained.toml`. A request takes effect if it affects no result, and is otherwise refused
+by name.
 
-A third file, `files.json`, has a digest of each file of the user's own that the settings name, such as a
+Another file, `files.json`, has a digest of each file of the user's own that the settings name, such as a
 reward function. A file that has changed is used as it is now; the run says so, also in `config.toml`.
 """
 
@@ -51,6 +52,8 @@ class Continued:
     asked: RunConfig
     refused: Sequence[str]
     """Settings whose change was requested but is not allowed. `asked` has their old values."""
+    edited: frozenset[str] = frozenset()
+    """Settings that have another value in the run's `config.toml` than they were trained with."""
 
     def changes(self) -> dict[str, tuple[Json, Json]]:
         """Return the differing settings, by dotted key: (before, after)."""
@@ -171,9 +174,10 @@ def continued(
     Raises:
         UsageError: a file cannot be read, a key is unknown or a value is not allowed.
     """
-    saved = anchored(load_config(folder.config))
-    before = by_key(saved)
-    wanted: dict[str, Json] = {}
+    saved = anchored(load_config(folder.unedited))
+    before, now = by_key(saved), by_key(anchored(load_config(folder.config)))
+    wanted = {key: now.get(key) for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
+    edited = frozenset(wanted)
     if config_path is not None:
         wanted |= _changed_in_file(folder, config_path, before)
     wanted |= _in_overrides(folder, overrides, saved)
@@ -187,7 +191,7 @@ def continued(
             taken[key] = value
         else:
             refused.append(key)
-    return Continued(saved=saved, asked=with_values(saved, taken), refused=refused)
+    return Continued(saved=saved, asked=with_values(saved, taken), refused=refused, edited=edited)
 
 
 def for_training(
@@ -198,7 +202,7 @@ def for_training(
     Raises:
         UsageError: the change of a setting that affects results was requested. The message names it.
     """
-    saved = load_config(folder.config)
+    saved = load_config(folder.unedited)
     own = type(saved.environment.settings)
     free = {key for key, field in walk(own, "environment.") if why_it_may_change(field) is not None}
     place = saved.environment.name
@@ -219,9 +223,10 @@ def for_training(
         )
     if change.refused:
         last_digits = ARITHMETIC.issuperset(change.refused)
+        by_hand = not change.edited.isdisjoint(change.refused)
         raise UsageError(
-            f"{folder.path} was started with other settings: {', '.join(change.refused)} "
-            f"(see {folder.config}); "
+            f"{folder.path} was started with other settings: {_first_of(change.refused)} (see "
+            + (f"{folder.trained}; {folder.config} was edited); " if by_hand else f"{folder.config}); ")
             + (
                 "they change results in their last digits: add --allow-other-arithmetic, or leave them"
                 if last_digits
@@ -230,6 +235,16 @@ def for_training(
             )
         )
     return change
+
+
+def _first_of(names: Sequence[str]) -> str:
+    """Return names for a sentence, of many the first."""
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+_NAMED = 5
+"""Maximum number of settings that one sentence lists."""
 
 
 def possible(change: Continued, folder: RunFolder, *, other_arithmetic: bool) -> RunConfig:
@@ -298,13 +313,16 @@ def _without(config: RunConfig, lacked: Collection[str]) -> RunConfig:
     return config.model_copy(update={"policy": policy})
 
 
-def record(folder: RunFolder, change: Continued, edited: Sequence[str] = (), *, since: int) -> None:
+def record(
+    folder: RunFolder, change: Continued, edited: Sequence[str] = (), others: Sequence[str] = (), *, since: int
+) -> None:
     """Write the settings of a resumed run, preceded by comments that say what changed in which round.
 
     Args:
         folder: the run.
-        change: the changes; nothing is written if there are none, and no file has changed.
+        change: the changes; nothing is written if there are none, and nothing else has changed.
         edited: settings that name a file that has changed (`remember_files`).
+        others: what else has changed, as words (`note_start`).
         since: the first round that is trained with the new settings.
     """
     old = folder.config.read_text(encoding="utf-8").splitlines()
@@ -313,11 +331,12 @@ def record(folder: RunFolder, change: Continued, edited: Sequence[str] = (), *, 
     changes = [
         *(f"{key} = {toml_value(after)} (was {toml_value(before)})" for key, (before, after) in was.items()),
         *(f"the contents of {key}" for key in edited if key not in was),
+        *others,
     ]
     if not changes:
         return
     notes.append(f"# from round {since} on: {', '.join(changes)}")
-    write_whole(folder.config, "\n".join([*notes, "", now]))
+    folder.write_settings("\n".join([*notes, "", now]))
 
 
 def _changed_in_file(folder: RunFolder, config_path: Path, saved: Mapping[str, Json]) -> dict[str, Json]:
@@ -344,7 +363,7 @@ def _in_overrides(folder: RunFolder, overrides: Sequence[str], saved: RunConfig)
     name = absolute_environment(str(said.get("environment.name", own)))
     if name != own and not _has_moved(own, name):
         return {"environment.name": name}  # whose settings are others
-    checked = by_key(anchored(load_config(folder.config, overrides))) if overrides else {}
+    checked = by_key(anchored(load_config(folder.unedited, overrides))) if overrides else {}
     keys = checked.keys() | by_key(saved).keys() if "variant" in said else said  # a variant has settings
     return {key: checked.get(key) for key in keys}
 
