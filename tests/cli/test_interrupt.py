@@ -102,15 +102,23 @@ def test_a_signal_that_arrives_while_an_object_is_deleted_stops_too(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("patch", ["self.sampler.script", "self.trainer.on_update"])
+@pytest.mark.parametrize(
+    ("patch", "number"),
+    [
+        ("self.sampler.script", signal.SIGINT),
+        ("self.trainer.on_update", signal.SIGINT),
+        ("self.trainer.on_update", signal.SIGTERM),
+    ],
+)
 def test_one_interrupt_stops_sampling_and_updates_and_keeps_committed_rounds(
-    tmp_path: Path, patch: str
+    tmp_path: Path, patch: str, number: signal.Signals
 ) -> None:
     program = textwrap.dedent(HANGING).format(tests=str(Path(__file__).parents[1]), patch=patch)
     words = [program, "train", str(tmp_path / "a.toml"), "--out", str(tmp_path / "run")]
-    status, _, told = stopped(words, "hanging", signal.SIGINT, timeout_s=20)
-    assert status == 130
+    status, _, told = stopped(words, "hanging", number, timeout_s=20)
+    assert status == 128 + number
     assert "Traceback" not in told
+    assert not (tmp_path / "run" / "live.json").exists()
     sentences = [line for line in told.splitlines() if line.startswith("genenv")]
     assert sentences == told.splitlines()[-1:]
     assert sentences[0].startswith("genenv: stopped; committed rounds are kept")

@@ -295,7 +295,25 @@ def test_a_dumped_configuration_reads_back_equal(file, preset: str) -> None:
     config = load_config(None, [f"preset={preset}", "policy.simulator_model=other", "agent.lr=1e-6"])
     text = dump_toml(config)
     assert load_config(file(text)) == config
-    assert tomllib.loads(text) == as_tables(config)
+    assert tomllib.loads(text) == {"resolved": True, **as_tables(config)}
+
+
+def test_the_variant_of_a_runs_settings_is_a_name_wherever_the_file_lies(file) -> None:
+    own = ["agent.guidance=all", "curriculum.seed_choice=bandit"]
+    config = load_config(None, own, variant="random+rl")
+    assert load_config(file(dump_toml(config))) == config
+
+
+def test_a_table_for_a_section_changes_what_it_names(file) -> None:
+    path = file("[agent]\nrollouts = 3\n[environment]\nname = 'mixture'\n")
+    config = load_config(path, ["agent={lr=1e-3, warmup={steps=7}}"])
+    assert (config.agent.rollouts, config.agent.lr, config.agent.warmup.steps) == (3, 1e-3, 7)
+
+
+def test_a_key_is_no_option_of_a_server() -> None:
+    with pytest.raises(UsageError, match="written into files") as refusal:
+        load_config(None, ['policy.vllm.options=["--api-key", "hunter2"]'])
+    assert "hunter2" not in str(refusal.value)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.floats(1e-12, 1))

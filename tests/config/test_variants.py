@@ -133,8 +133,10 @@ def test_a_file_or_an_override_names_a_variant_too(tmp_path: Path) -> None:
     file.write_text('variant = "base"\n')
     assert load_config(file).simulator.source == "none"
     assert load_config(file, ["variant=grammar"]).simulator.source == "grammar"
-    both = load_config(file, ["variant=grammar"], variant="variation")
-    assert (both.variant, both.simulator.source) == ("variation", "variation")
+    named = load_config(file, variant="variation")
+    assert (named.variant, named.simulator.source) == ("variation", "variation")
+    with pytest.raises(UsageError, match="--variant variation and --set variant=grammar both name"):
+        load_config(file, ["variant=grammar"], variant="variation")
     assert load_config(file, ["variant = grammar"]).simulator.source == "grammar"
     assert load_config(file, ["variant="]).simulator.source == "model"
     (tmp_path / "checkpoints").mkdir()

@@ -703,6 +703,19 @@ def test_a_run_on_other_rows_is_not_continued(folder: Path) -> None:
     assert "was started with other settings: environment.data" in sentence
 
 
+@pytest.mark.long
+def test_a_run_whose_tools_are_others_is_not_continued_before_a_round_is_computed(folder: Path) -> None:
+    (folder / "shop.py").write_text(TOOLS, encoding="utf-8")
+    own = ["environment.tools=shop.py", "environment.style=python", "environment.held_out=0.0"]
+    words = [word for one in own for word in ("--set", one)]
+    succeeds(*TYPED[:5], *SETTINGS, *words, "--out", "run")
+    before = (folder / "run/config.toml").read_bytes()
+    (folder / "shop.py").write_text(TOOLS.replace("some more", "a lot more"), encoding="utf-8")
+    sentence = refused("train", "--resume", "--out", "run", "--set", "run.rounds=3")
+    assert "was made with other base data (task 'base-line" in sentence
+    assert (folder / "run/config.toml").read_bytes() == before
+
+
 def test_rows_have_the_same_chance_where_no_column_is_named_and_few_rows_suffice(folder: Path) -> None:
     rows_in(folder / "tasks.jsonl", SUMS[:3])
     succeeds(*TYPED[:5], *SETTINGS, "--out", "run")

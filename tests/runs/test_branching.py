@@ -12,6 +12,7 @@ from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
+from genenv.training.branching import Origin
 from typed import refused, run, succeeds
 
 CONFIG = Path(__file__).parents[2] / "configs" / "household.toml"
@@ -181,6 +182,15 @@ def test_a_folder_without_a_run_and_a_damaged_checkpoint_are_one_sentence(
     assert not (tmp_path / "b" / "config.toml").exists()
 
 
+def test_a_round_that_is_none_is_one_sentence_and_a_folder_may_be_called_like_one(
+    parent: Path, tmp_path: Path
+) -> None:
+    assert "names no run; name the folder of one, as in" in refused(*words(tmp_path / "a", "--from", ""))
+    assert "names no run" in refused(*words(tmp_path / "a", "--from", "@2"))
+    found = Origin.named(str(shutil.copytree(parent, tmp_path / "exp@2")))
+    assert (found.folder.path.name, found.round) == ("exp@2", 3)
+
+
 @pytest.mark.long
 def test_a_run_without_a_simulator_is_no_start_for_one_with(tmp_path: Path) -> None:
     succeeds(*words(tmp_path / "base", "--variant", "base", run__rounds=1))
@@ -190,7 +200,9 @@ def test_a_run_without_a_simulator_is_no_start_for_one_with(tmp_path: Path) -> N
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("place", ["PoolStore.branch", "write_whole", "mark_committed"])
+@pytest.mark.parametrize(
+    "place", ["PoolStore.copy_to", "PoolStore.branch", "RunFolder.write_settings", "mark_committed"]
+)
 def test_an_interrupted_start_of_a_branch_is_started_anew_or_goes_on(
     parent: Path, tmp_path: Path, monkeypatch: Any, place: str
 ) -> None:
@@ -201,10 +213,11 @@ def test_an_interrupted_start_of_a_branch_is_started_anew_or_goes_on(
 
     with monkeypatch.context() as patch:
         patch.setattr(f"genenv.training.branching.{place}", stop)
-        assert run(*words(out, "--from", f"{parent}@1")).exit_code != 0
+        assert run(*words(out, "--from", f"{parent}@2", run__rounds=3)).exit_code != 0
     has_begun = place == "mark_committed"
     assert RunFolder(out).config.exists() is RunFolder(out).pool.exists() is has_begun
-    succeeds(*(("train", "--resume", "--out", out) if has_begun else words(out, "--from", f"{parent}@1")))
+    again = words(out, "--from", f"{parent}@2", run__rounds=3)
+    succeeds(*(("train", "--resume", "--out", out) if has_begun else again))
 
 
 @pytest.mark.long

@@ -148,7 +148,22 @@ def test_the_newest_checkpoint_is_that_of_the_last_committed_round(folder: RunFo
     commit(folder, 1, 2)
     write_checkpoint(folder.checkpoints, 3, save, run=run_id(folder))  # a round that is being committed
     assert folder.checkpoint(None) == (folder.checkpoint_path(2), 2)
-    assert folder.checkpoint(3)[1] == 3
+    with pytest.raises(UsageError, match="keeps no checkpoint of round 3; it keeps 1, 2"):
+        folder.checkpoint(3)
+
+
+def test_who_comes_second_leaves_what_the_first_was_started_with(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "seed = 1\n", started="seed = 1\n")
+    commit(folder, 0)
+    with pytest.raises(UsageError, match="already holds a run"):
+        RunFolder.create(tmp_path / "run", "seed = 2\n", started="seed = 2\n")
+    assert folder.started.read_text(encoding="utf-8") == "seed = 1\n"
+
+
+def test_a_configuration_of_ones_own_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("")
+    with pytest.raises(UsageError, match=r"has a config\.toml that is of no run; choose another --out"):
+        RunFolder.create(tmp_path, "")
 
 
 def test_a_file_is_no_place_for_a_run(tmp_path: Path) -> None:

@@ -314,7 +314,7 @@ def test_old_traces_that_changed_stop_no_run_but_the_doctor_says_so(path: Path) 
 def test_what_only_some_runs_read_again_stops_those(path: Path, setting: str, sql: str, named: str) -> None:
     spoil(path, sql)
     config = load_config(path / "config.toml", [setting])
-    (path / "config.toml").write_text(dump_toml(config), encoding="utf-8")
+    RunFolder(path).write_settings(dump_toml(config))
     assert f"changed since committed: {named} of round 1" in refused(resumed(path, 6))
     told = " ".join(run("doctor", path).stdout.replace("│", " ").split())
     assert "can be continued" not in told

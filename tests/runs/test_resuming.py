@@ -193,8 +193,14 @@ def test_a_run_keeps_what_each_start_was_computed_with_and_says_what_changed(
     said = succeeds("train", "--resume", "--out", mine, *longer(3)).stderr
     words = f"the code of genenv, torch 9.9 (was {first['torch']})"
     assert f"note: {words}: changed since the last start; rounds from 3 on" in said
-    assert f"# from round 3 on: run.rounds = 3 (was 2), {words}" in (mine / "config.toml").read_text(encoding="utf-8")
-    assert [line["round"] for line in map(json.loads, (mine / "starts.jsonl").read_text().splitlines())] == [0, 2, 3]
+    assert f"# from round 3 on: run.rounds = 3 (was 2), {words}" in (mine / "config.toml").read_text(
+        encoding="utf-8"
+    )
+    assert [line["round"] for line in map(json.loads, (mine / "starts.jsonl").read_text().splitlines())] == [
+        0,
+        2,
+        3,
+    ]
 
 
 VALUES = {
@@ -220,7 +226,6 @@ VALUES = {
     "policy.vllm.timeout_s": 7.0,
     "policy.vllm.start_timeout_s": 7.0,
     "policy.vllm.command": "elsewhere/vllm",
-    "policy.vllm.options": ["--max-num-seqs", "8"],
     "policy.vllm.memory_share": 0.5,
     "policy.vllm.sleep": False,
     "policy.vllm.tries": 3,

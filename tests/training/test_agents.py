@@ -254,6 +254,15 @@ def test_an_older_checkpoint_of_an_agent_may_be_another_one(whole: Path, tmp_pat
     assert json.loads(origin.read_text())["count"] == 2
 
 
+def test_first_weights_are_those_of_the_round_that_was_the_newest_at_the_start(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(whole.parent)
+    train(tmp_path / "run", f"agents.weak.checkpoint={whole.name}:strong", "agents.weak.train=false")
+    kept = load_config(tmp_path / "run" / "config.toml").agents["weak"].checkpoint
+    assert kept == f"{whole.resolve()}@3:strong"
+
+
 LOCAL = (
     *("policy.backend=local", "policy.model=tiny", "policy.tuning=lora", "policy.dtype=float32"),
     *("policy.device=cpu", "policy.threads=1", "policy.context_tokens=128", "simulator.source=variation"),

@@ -26,6 +26,7 @@ from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.policy import Simulator, simulator_prompt
 from genenv.training.loop import CoEvolution
+from genenv.training.opening import go_on
 from genenv.training.rounds import Policies
 from genenv.types import Origin, Profile, StopReason, Task
 from typed import succeeds
@@ -555,6 +556,8 @@ def test_a_run_in_which_nothing_was_attempted_is_not_done(tmp_path: Path) -> Non
         match=r"no task was attempted in any of 3 rounds: .*\(refused: 18 syntax\).*curriculum\.base_share",
     ):
         loop.run()
+    with pytest.raises(GenenvError, match="no task was attempted"):  # nor is it done the second time
+        go_on(tmp_path / "a", Silent())
 
 
 def test_one_task_that_does_not_fit_ends_no_round_in_which_others_were_attempted(tmp_path: Path) -> None:

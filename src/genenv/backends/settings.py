@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator
 
 from genenv.errors import unknown_name
 from genenv.plugins import parts
@@ -136,10 +136,9 @@ class VllmConfig(Settings, frozen=True):
     )
     """The program `vllm` that a run starts, such as `.venv-vllm/bin/vllm`: vLLM pins its own torch, so it may
     be in another environment. Default: the one on PATH, else in this Python's environment."""
-    options: tuple[str, ...] = Field(
-        default=(), strict=False, json_schema_extra=may_change("how fast a server is, and in what memory")
-    )
-    """Further options of the vLLM that a run starts, such as `["--max-num-seqs", "64"]`."""
+    options: tuple[str, ...] = Field(default=(), strict=False)
+    """Further options of the vLLM that a run starts, such as `["--max-num-seqs", "64"]`. Settings are written
+    into files, so a key is not among them: see `key_variable`."""
     memory_share: float = Field(
         default=0.0, ge=0, le=0.95, json_schema_extra=may_change("memory at a time changes no answer")
     )
@@ -168,6 +167,15 @@ class VllmConfig(Settings, frozen=True):
     )
     """Environment variable that holds the servers' API key, or `USER:PASSWORD`; servers on this machine need
     none."""
+
+    @field_validator("options")
+    @classmethod
+    def _holds_no_key(cls, options: tuple[str, ...]) -> tuple[str, ...]:
+        if any(option.partition("=")[0].endswith(("-key", "-token")) for option in options):
+            raise ValueError(
+                "a key in it would be written into files; put it into the variable of key_variable"
+            )
+        return options
 
 
 class PpoConfig(Settings, frozen=True):

@@ -17,7 +17,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from genenv.cli.console import ended, resend_lost_stops
+from genenv.cli.console import ended, resend_lost_stops, stopped_by, terminable
 from genenv.config import __version__
 from genenv.errors import GenenvError, disk_is_full, out_of_memory, spelled
 from genenv.plugins import load, parts
@@ -52,7 +52,7 @@ def one_sentence(command: Callable[[], str]) -> Generator[None]:
             2,
         ) from error
     except KeyboardInterrupt as error:
-        raise ended(f"stopped{_kept(command(), '; {}')}", 130) from error
+        raise ended(f"stopped{_kept(command(), '; {}')}", stopped_by(error)) from error
 
 
 def _kept(command: str, form: str) -> str:
@@ -82,7 +82,7 @@ class _Commands(TyperGroup):
     # Depending on the version, the classes of contexts and commands are click's or Typer's.
     def invoke(self, ctx: typer.Context) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Run the requested command."""
-        with one_sentence(lambda: str(ctx.meta.get(_TYPED, ""))):
+        with one_sentence(lambda: str(ctx.meta.get(_TYPED, ""))), terminable():
             return super().invoke(ctx)
 
     def format_help(  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -123,6 +123,29 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM as an exception: batch systems and containers stop a command with it. Handled like Ctrl-C."""
 
 
+@contextlib.contextmanager
+def terminable() -> Generator[None]:
+    """Raise `Terminated` at SIGTERM, so that files, servers and loggers are closed as after Ctrl-C."""
+
+    def terminate(*_: object) -> None:
+        raise Terminated
+
+    main = threading.current_thread() is threading.main_thread()
+    ours = main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if ours:
+        signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def stopped_by(error: KeyboardInterrupt) -> int:
+    """Return the exit status that shells expect after a signal: 130 after Ctrl-C, 143 after SIGTERM."""
+    return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
+
+
 _AGAIN_S = 0.05
 """Seconds after which a signal that was lost is sent again."""
 
@@ -141,7 +164,7 @@ def resend_lost_stops() -> None:
 
     def heed(lost: sys.UnraisableHookArgs) -> None:
         if isinstance(lost.exc_value, KeyboardInterrupt):
-            number = signal.SIGTERM if isinstance(lost.exc_value, Terminated) else signal.SIGINT
+            number = stopped_by(lost.exc_value) - 128
             # `threading` takes locks that the interrupted code may hold
             _thread.start_new_thread(resend, (number,))
         else:
@@ -152,7 +175,7 @@ def resend_lost_stops() -> None:
 
 @contextlib.contextmanager
 def stoppable(kept: str) -> Generator[None]:
-    """End with one sentence after Ctrl-C (exit status 130) or SIGTERM (143), as shells expect.
+    """End with one sentence after Ctrl-C or SIGTERM.
 
     Args:
         kept: names the preserved work, for the sentence.
@@ -160,23 +183,10 @@ def stoppable(kept: str) -> Generator[None]:
     Raises:
         typer.Exit: the work was stopped.
     """
-
-    def terminate(*_: object) -> None:
-        raise Terminated
-
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM)
-    ours = main and before is signal.SIG_DFL
-    if ours:
-        signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     except KeyboardInterrupt as error:
-        number = signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
-        raise ended(f"stopped; {kept}", 128 + number) from error
-    finally:
-        if ours:
-            signal.signal(signal.SIGTERM, before)
+        raise ended(f"stopped; {kept}", stopped_by(error)) from error
 
 
 def check_named(config: Path | None, instead: str, *, run: bool) -> None:

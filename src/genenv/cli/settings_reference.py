@@ -37,8 +37,8 @@ asks for nothing as long as it says what it said when the run was started (`star
 added then. What it says differently by now, what `--set` says, and what was edited in `config.toml` (compared
 with its copy `trained.toml`) takes effect where the table has it; anything else is refused by its name.
 `config.toml` notes at its top what changed, and from which round on.
-If a file of yours that the settings name has changed, such as a reward function or data, the run says so and
-goes on with the file as it is.
+If a file of yours that the settings name has changed, such as a reward function, the run says so and goes on
+with the file as it is. Seeds, base tasks and held-out tasks stay those of the start: other ones are refused.
 
 {free}
 

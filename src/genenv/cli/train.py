@@ -24,6 +24,7 @@ from genenv.cli.console import (
     check_named,
     dataset_overrides,
     ended,
+    stopped_by,
     with_corpus,
 )
 from genenv.cli.progress import ConsoleReporter
@@ -222,7 +223,7 @@ def _train(  # noqa: PLR0913 - as `train`
         except KeyboardInterrupt as error:
             if (path / "config.toml").is_file():
                 raise
-            raise ended("stopped before the run began: nothing is kept", 130) from error
+            raise ended("stopped before the run began: nothing is kept", stopped_by(error)) from error
     return path
 
 

@@ -471,10 +471,12 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, vari
             variant.
     """
     document = read_tables(path) if path is not None else {}
-    own = path is not None and _is_a_runs_own(path)
+    own = document.get(RESOLVED) is True or (path is not None and _is_a_runs_own(path))
     names = [one for one in overrides if one.partition("=")[0].strip() == "variant"]
+    if variant and names:
+        raise UsageError(f"--variant {variant} and --set {names[0]} both name the variant; leave one out")
     named: dict[str, Json] = {"variant": variant} if variant else {}
-    for override in () if variant else names:
+    for override in names:
         apply_override(named, override)
     name = named.get("variant", "" if own else document.get("variant"))  # a run's own file has its variant
     document = with_variant(document, name) if isinstance(name, str) and name else {**document, **named}
@@ -484,8 +486,12 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, vari
     return parse_config(document)
 
 
+RESOLVED = "resolved"
+"""Key of a file that has all settings of a run. The variant in it only names what its values come from."""
+
+
 def _is_a_runs_own(path: Path) -> bool:
-    """Return whether a file is the `config.toml` of a run, or its copy, not a preset."""
+    """Return whether a file has the settings of a run; those of older runs lack `RESOLVED`."""
     return path.name in ("config.toml", "trained.toml") and (path.parent / "checkpoints").is_dir()
 
 
@@ -496,7 +502,7 @@ def parse_config(document: JsonObject) -> RunConfig:
         UsageError: a key is unknown or a value is not allowed.
     """
     agents = _agent_tables(document)
-    document = {key: value for key, value in document.items() if key != "agents"}
+    document = {key: value for key, value in document.items() if key not in ("agents", RESOLVED)}
     field = EnvironmentConfig.model_fields["name"]
     section = document.get("environment", {})
     env: JsonObject = section if isinstance(section, Mapping) else {}
@@ -592,5 +598,5 @@ def as_tables(config: RunConfig) -> dict[str, Json]:
 
 
 def dump_toml(config: RunConfig) -> str:
-    """Return the settings as TOML; parsing it gives equal settings."""
-    return dump_tables(as_tables(config))
+    """Return the settings as TOML, marked as all settings of a run; parsing it gives equal settings."""
+    return dump_tables({RESOLVED: True, **as_tables(config)})

@@ -119,7 +119,12 @@ def apply_override(document: dict[str, Json], override: str) -> None:
     keys = [key.strip() for key in dotted.split(".")]
     if not equals or not all(keys):
         raise UsageError(f"--set takes key=value, such as curriculum.alpha=0.6, not {override!r}")
-    put(document, ".".join(keys), _parsed(raw.strip()), context=f"--set {override}: ")
+    value = _parsed(raw.strip())
+    if isinstance(value, Mapping) and (len(keys) == 1 or keys[0] != "environment"):  # of a section
+        for key, one in flat(value).items():
+            put(document, ".".join([*keys, key]), one, context=f"--set {override}: ")
+    else:
+        put(document, ".".join(keys), value, context=f"--set {override}: ")
 
 
 def _parsed(raw: str) -> Json:

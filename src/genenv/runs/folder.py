@@ -75,6 +75,11 @@ class RunFolder:
         return self.trained if self.trained.is_file() else self.config
 
     @property
+    def started(self) -> Path:
+        """The contents of CONFIG at the start of the run, TOML; absent if the run has none."""
+        return self.path / "started.toml"
+
+    @property
     def metrics(self) -> Path:
         """The metrics, one JSON object per round."""
         return self.path / "metrics.jsonl"
@@ -101,13 +106,19 @@ class RunFolder:
 
     @classmethod
     def create(
-        cls, path: Path, config_toml: str, *, fill: Callable[[RunFolder, str], None] | None = None
+        cls,
+        path: Path,
+        config_toml: str,
+        *,
+        started: str | None = None,
+        fill: Callable[[RunFolder, str], None] | None = None,
     ) -> RunFolder:
         """Create a new run: an empty store and the settings. Remains of a failed start are replaced.
 
         Args:
             path: the folder; created if missing.
             config_toml: the resolved settings.
+            started: the contents of its CONFIG, TOML; None if it has none.
             fill: for a branch: copies the files of the other run, creates the store as `UNFINISHED`, writes
                 the settings, and renames the store.
 
@@ -119,8 +130,10 @@ class RunFolder:
         with folder.lock():
             folder._refuse_a_run()  # it may have begun and ended while this one waited
             folder._clear_failed_start()
-            folder.config.unlink(missing_ok=True)
-            folder.trained.unlink(missing_ok=True)
+            for settings in (folder.config, folder.trained, folder.started):
+                settings.unlink(missing_ok=True)
+            if started is not None:
+                write_whole(folder.started, started)
             for file in ("pool.db", "pool.db-wal", "pool.db-shm", UNFINISHED):
                 (path / file).unlink(missing_ok=True)
             if fill is None:
@@ -183,8 +196,8 @@ class RunFolder:
             UsageError: there is no such checkpoint.
             DataError: it is damaged, or of another run or round.
         """
-        found = checkpoints(self.checkpoints)
-        if number is None and (last := read_last_round(self.pool)) is not None:
+        last, found = read_last_round(self.pool), list(checkpoints(self.checkpoints))
+        if last is not None:
             found = [one for one in found if one <= last]  # a running round may have written its own already
         if not found:
             raise UsageError(f"{self.path} has no checkpoint yet; train it first")
@@ -362,6 +375,8 @@ class RunFolder:
         count = self._rounds()
         # A run that lost its store is none that never began.
         is_stored = self.pool.exists() or (self.path / UNFINISHED).exists()
+        if self.config.exists() and not is_stored and not self.checkpoints.exists():
+            raise UsageError(f"{self.path} has a {self.config.name} that is of no run; choose another --out")
         lost = self._has_metrics() or (self.config.exists() and not is_stored) or self._has_played()
         if count is not None or lost:
             raise UsageError(
@@ -371,8 +386,7 @@ class RunFolder:
 
     def _has_played(self) -> bool:
         """Return whether there are checkpoints that a failed start cannot have left."""
-        found = checkpoints(self.checkpoints)
-        return any(number > 1 or is_committed(path) for number, path in found.items())
+        return any(map(is_committed, checkpoints(self.checkpoints).values()))
 
     def _clear_failed_start(self) -> None:
         """Move away the checkpoints of a failed start. Its store is created again."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from genenv.environments.base import Environment
+from genenv.environments.promises import SKILL
 from genenv.progress import Reporter, staged
 from genenv.runs.store.records import Evaluation
 from genenv.sampling import Sampler
@@ -281,7 +282,6 @@ FAMILIES: Mapping[str, Metric] = {
 
 _OF_AGENT = re.compile(r"agents/(?P<agent>[a-z][a-z0-9-]*)/(?P<rest>.+)")
 """Metrics of one of several agents."""
-_SKILL = re.compile(r"[A-Za-z0-9_.:+=-]{1,64}")
 
 
 def describe(name: str) -> Metric:
@@ -297,7 +297,7 @@ def describe(name: str) -> Metric:
         whole = describe(f"tokens/agent_{rest}" if tokens else f"agent/{rest}")
         return Metric(name, whole.unit, f"{whole.about} Of the agent {of_one['agent']}.")
     for prefix, family in FAMILIES.items():
-        if name.startswith(prefix) and _SKILL.fullmatch(name.removeprefix(prefix)):
+        if name.startswith(prefix) and SKILL.fullmatch(name.removeprefix(prefix)):
             return Metric(name, family.unit, family.about)
     close = difflib.get_close_matches(name, METRICS, n=1)
     raise ValueError(

@@ -16,7 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from genenv.backends.settings import BEHIND_ENDPOINT, WEIGHTS
-from genenv.config.resolved import ResolvedConfig, anchored, by_key
+from genenv.config.resolved import ResolvedConfig, anchored, by_key, with_values
 from genenv.config.run import RunConfig, load_config
 from genenv.errors import DataError, UsageError
 from genenv.runs.checkpoint import (
@@ -31,9 +31,6 @@ from genenv.runs.folder import UNFINISHED, RunFolder, changed
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.parameter_search import STATE
 from genenv.types import Json
-
-_OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?")
-
 
 _OF_AGENT = re.compile(r"(?P<of>.+?)(?::(?P<agent>[a-z][a-z0-9-]*))?")
 
@@ -55,10 +52,13 @@ class Origin:
             UsageError: there is no such run, or it has no checkpoint of that round.
             DataError: the checkpoint or the store is damaged.
         """
-        found = _OF_RUN.fullmatch(name)
-        assert found is not None  # noqa: S101 - anything matches, but nothing at all, which no option is
-        folder = RunFolder.open(Path(found["run"]))
-        checkpoint, number = folder.checkpoint(None if found["round"] is None else int(found["round"]))
+        run, at, number_ = name.rpartition("@")
+        if not (at and number_.isdecimal()) or Path(name).is_dir():
+            run, number_ = name, ""
+        if not run:
+            raise UsageError(f"{name!r} names no run; name the folder of one, as in runs/demo or runs/demo@3")
+        folder = RunFolder.open(Path(run))
+        checkpoint, number = folder.checkpoint(int(number_) if number_ else None)
         return cls(folder, number, checkpoint, anchored(load_config(folder.unedited)))
 
     def check(self, config: ResolvedConfig) -> None:
@@ -161,7 +161,29 @@ def first_weights(config: RunConfig) -> dict[str, Path]:
         UsageError: there is no such run, checkpoint or agent, or it has another model or kind of adapter.
         DataError: a checkpoint is damaged.
     """
-    found: dict[str, Path] = {}
+    return {name: origin.checkpoint / theirs for name, (origin, theirs) in _first_of(config).items()}
+
+
+def pinned(config: ResolvedConfig) -> ResolvedConfig:
+    """Return the settings of a run that starts, whose agents name folder and round of their first weights.
+
+    The newest checkpoint of another run may be a later one when the run is resumed.
+    """
+    places = {
+        f"agents.{name}.checkpoint": f"{origin.folder.path.resolve()}@{origin.round}:{theirs}"
+        for name, (origin, theirs) in _first_of(config).items()
+    }
+    return ResolvedConfig(with_values(config, places))
+
+
+def _first_of(config: RunConfig) -> dict[str, tuple[Origin, str]]:
+    """Return the rounds and the agents whose weights agents begin with, by agent.
+
+    Raises:
+        UsageError: there is no such run, checkpoint or agent, or it has another model or kind of adapter.
+        DataError: a checkpoint is damaged.
+    """
+    found: dict[str, tuple[Origin, str]] = {}
     for name, agent in config.agents.items():
         if agent.checkpoint is None:
             continue
@@ -187,7 +209,7 @@ def first_weights(config: RunConfig) -> dict[str, Path]:
                     f"{setting}: {key} is {value!r} here, but {then[key]!r} in {origin}; an agent keeps the "
                     "model and the kind of adapter of its weights"
                 )
-        found[name] = origin.checkpoint / theirs
+        found[name] = (origin, theirs)
     return found
 
 

@@ -183,7 +183,7 @@ class CoEvolution:
                     agent.sampler.end_round()
                 self.policies.simulator.end_round()
                 self.reporter.round(number, self.config.run.rounds, record.metrics)
-            self._check_attempted(store)
+            check_attempted(self.config, store)
             return self.config.run.rounds
 
     def _older_agent(self, number: int) -> Path | None:
@@ -206,30 +206,12 @@ class CoEvolution:
             )
         return None if oldest == newest else self.folder.checkpoint(oldest)[0]
 
-    def _check_attempted(self, store: PoolStore) -> None:
-        """Refuse to finish a run in which no task was rolled out.
-
-        Raises:
-            GenenvError: the agent rolled out no task in any round.
-        """
-        played = [metrics for number, metrics in store.metrics_by_round().items() if number > 0]
-        if played and not any(metrics.get("agent/attempts", 1.0) for metrics in played):
-            reasons = refusals_said(refusals(played))
-            mend = "change the settings of [environment]"
-            if self.config.simulator.source == "model":
-                mend = "warm the simulator up (simulator.warmup.steps)"
-            raise GenenvError(
-                f"no task was attempted in any of {len(played)} rounds: nothing that the simulator wrote is "
-                f"a task (refused: {reasons or 'nothing'}), and no base task was taken; {mend}, or set "
-                "curriculum.base_share above 0"
-            )
-
     async def _resume(self, store: PoolStore) -> int | None:
         """Verify what is needed, restore the state after the last committed round, and return its number."""
         reread = parts_reread(self.config)
         last = self.folder.prove(store, self.reporter.note, also=reread)
         try:
-            store.put_base(*self.pool.data())
+            store.put_base(*self.pool.data(), base=self.pool.base.values())
         except ValueError as error:
             raise DataError(
                 f"{self.folder.path} was made with other base data ({error}); "
@@ -321,3 +303,22 @@ class CoEvolution:
             metrics |= named_by_agent({name: evaluation_metrics(some, columns) for name, some in own.items()})
         check_names(metrics)
         return replace(record, metrics=metrics, evaluations=[*record.evaluations, *found])
+
+
+def check_attempted(config: RunConfig, store: PoolStore) -> None:
+    """Refuse to finish a run in which no task was rolled out.
+
+    Raises:
+        GenenvError: the agent rolled out no task in any round.
+    """
+    played = [metrics for number, metrics in store.metrics_by_round().items() if number > 0]
+    if played and not any(metrics.get("agent/attempts", 1.0) for metrics in played):
+        reasons = refusals_said(refusals(played))
+        mend = "change the settings of [environment]"
+        if config.simulator.source == "model":
+            mend = "warm the simulator up (simulator.warmup.steps)"
+        raise GenenvError(
+            f"no task was attempted in any of {len(played)} rounds: nothing that the simulator wrote is a "
+            f"task (refused: {reasons or 'nothing'}), and no base task was taken; {mend}, or set "
+            "curriculum.base_share above 0"
+        )

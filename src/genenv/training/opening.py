@@ -23,6 +23,7 @@ from genenv.backends.base import Backend, Opened, Role, open_backend
 from genenv.config.idle import idle_settings
 from genenv.config.resolved import ResolvedConfig, resolve
 from genenv.config.run import RunConfig, as_tables, dump_toml
+from genenv.config.tables import dump_tables, read_tables
 from genenv.curriculum.seed_choice import check_seeds, chooser_class
 from genenv.curriculum.simulator_rewards import REWARD_ARGUMENTS
 from genenv.environments import close_environment, load_environment
@@ -48,8 +49,8 @@ from genenv.simulator.source import (
     GrammarSource,
     VariationSource,
 )
-from genenv.training.branching import Origin, first_weights
-from genenv.training.loop import CoEvolution
+from genenv.training.branching import Origin, pinned
+from genenv.training.loop import CoEvolution, check_attempted
 from genenv.training.resuming import (
     changed_files,
     check_length,
@@ -307,17 +308,16 @@ def start(
     if origin is not None:
         origin.check(resolved)
     else:
-        _ = first_weights(resolved)
+        resolved = pinned(resolved)
     with _opened(resolved, folder, reporter) as loop:
-        path.mkdir(parents=True, exist_ok=True)
-        remember(folder, file)
         settings = ("" if origin is None else origin.note()) + dump_toml(loop.config)
-        RunFolder.create(path, settings, fill=None if origin is None else origin.fill)
+        said = None if file is None else dump_tables(read_tables(file))
+        RunFolder.create(path, settings, started=said, fill=None if origin is None else origin.fill)
         _ = remember_files(folder, loop.config)
 
-        def note_begin(_: int | None) -> None:
+        def note_begin(last: int | None) -> None:
             _check_ours(folder, settings)
-            _ = note_start(folder, loop.policies.backend.found, since=0)
+            _ = note_start(folder, loop.policies.backend.found, since=0 if last is None else last + 1)
 
         _log_servers(folder, loop.policies.backend)
         begun()
@@ -355,7 +355,7 @@ def go_on(
     saved = folder.config.read_text(encoding="utf-8")
     if (note := check_length(folder, change)) is not None:
         reporter.note(note)
-    if (done := _finished(folder, change.asked.run.rounds)) is not None:
+    if (done := _finished(folder, change.asked)) is not None:
         number, notes = done
         for text in notes:
             reporter.note(f"note: {text}")
@@ -402,15 +402,20 @@ def _check_ours(folder: RunFolder, settings: str) -> None:
         )
 
 
-def _finished(folder: RunFolder, rounds: int) -> tuple[int, Sequence[str]] | None:
-    """The rounds of a finished run, and the notes of its repair; None when it has fewer than these."""
+def _finished(folder: RunFolder, config: RunConfig) -> tuple[int, Sequence[str]] | None:
+    """The rounds of a finished run, and the notes of its repair; None when some are left.
+
+    Raises:
+        GenenvError: the agent rolled out no task in any round.
+    """
     notes: list[str] = []
     with folder.lock():
         last = read_last_round(folder.pool)
-        if last is None or last < rounds:
+        if last is None or last < config.run.rounds:
             return None
         with PoolStore.open(folder.pool, create=False) as store:
             folder.restore(store, notes.append)
+            check_attempted(config, store)
     return last, notes
 
 

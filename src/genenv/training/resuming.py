@@ -62,16 +62,10 @@ class Continued:
         return {key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)}
 
 
-def started(folder: RunFolder) -> Path:
-    """Return the path of the file with the contents of CONFIG at the start of the run, TOML."""
-    return folder.path / "started.toml"
-
-
 def remember(folder: RunFolder, config_path: Path | None) -> None:
     """Store the present contents of CONFIG in the run's folder, unless CONFIG is the run's `config.toml`."""
-    if config_path is None or (folder.config.exists() and config_path.resolve() == folder.config.resolve()):
-        return
-    write_whole(started(folder), dump_tables(read_tables(config_path)))
+    if config_path is not None and config_path.resolve() != folder.config.resolve():
+        write_whole(folder.started, dump_tables(read_tables(config_path)))
 
 
 FILES = "files.json"
@@ -314,7 +308,12 @@ def _without(config: RunConfig, lacked: Collection[str]) -> RunConfig:
 
 
 def record(
-    folder: RunFolder, change: Continued, edited: Sequence[str] = (), others: Sequence[str] = (), *, since: int
+    folder: RunFolder,
+    change: Continued,
+    edited: Sequence[str] = (),
+    others: Sequence[str] = (),
+    *,
+    since: int,
 ) -> None:
     """Write the settings of a resumed run, preceded by comments that say what changed in which round.
 
@@ -346,10 +345,9 @@ def _changed_in_file(folder: RunFolder, config_path: Path, saved: Mapping[str, J
     them, all settings of CONFIG are returned.
     """
     now, said = by_key(anchored(load_config(config_path))), flat(read_tables(config_path))
-    record_ = started(folder)
-    if not record_.is_file():
+    if not folder.started.is_file():
         return {key: now.get(key) for key in now.keys() | saved.keys()}
-    before = flat(read_tables(record_))
+    before = flat(read_tables(folder.started))
     return {key: now.get(key) for key in before.keys() | said.keys() if before.get(key) != said.get(key)}
 
 

@@ -1,8 +1,8 @@
 """What a run was computed with: `starts.jsonl`, one JSON object per start.
 
-It has the first round that the start trains, the time, the versions of genenv, of Python and of the libraries
-that decide about digits, a digest of genenv's code, and what a server that samples said of itself. A resumed
-run says what of it has changed, because later rounds are then not comparable digit by digit with earlier ones.
+It has the first round that the start trains, the time, the versions of genenv, Python and the libraries that
+decide about digits, a digest of genenv's code, and what a server that samples said of itself. A resumed run
+says what of it has changed, because later rounds are then not comparable digit by digit with earlier ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LIBRARIES = ("numpy", "peft", "torch", "transformers", "xgrammar")
 
 
 def present() -> dict[str, str]:
-    """Return the versions of genenv, Python and the libraries that are installed, and a digest of the code."""
+    """Return the versions of genenv, Python and the installed libraries, and a digest of the code."""
     found = {"genenv": __version__, "code": _code(), "python": platform.python_version()}
     for name in _LIBRARIES:
         with suppress(importlib.metadata.PackageNotFoundError):

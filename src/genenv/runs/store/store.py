@@ -18,7 +18,7 @@ held-out tasks are added.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -100,10 +100,17 @@ class PoolStore(StoreReader):
 
     # writing
 
-    def put_base(self, seeds: Sequence[Seed], tasks: Sequence[Task] = ()) -> None:
+    def put_base(
+        self, seeds: Sequence[Seed], tasks: Sequence[Task] = (), *, base: Iterable[Task] = ()
+    ) -> None:
         """Store seeds and held-out tasks before the first round. Base tasks are stored with the rounds.
 
         Calling it again with the same data, as a resumed run does, changes nothing.
+
+        Args:
+            seeds: the seeds.
+            tasks: the held-out tasks.
+            base: the base tasks, of which those that are stored are compared with what is stored.
 
         Raises:
             ValueError: an id is stored with other content.
@@ -113,6 +120,8 @@ class PoolStore(StoreReader):
             new += [_write_task(self._db, task, round_=None, surface=None) for task in tasks]
             if any(new):
                 self._seal_base()
+            for task in base:
+                _ = _is_stored(self._db, "tasks", codec.task_row(task))
 
     def commit_round(self, record: RoundRecord, *, checkpoint: bytes | None = None) -> None:
         """Store a round with its checksums, completely or not at all.
@@ -352,12 +361,21 @@ def _insert_once(db: Database, table: str, row: Row, *, extra: Row) -> bool:
     values = (*row.values(), *extra.values())
     if db.run(_insert_sql(table, columns) + " ON CONFLICT (id) DO NOTHING", values):
         return True
+    return not _is_stored(db, table, row)
+
+
+def _is_stored(db: Database, table: str, row: Row) -> bool:
+    """Return whether there is a row with this id.
+
+    Raises:
+        ValueError: it has other content.
+    """
     sql = f"SELECT {', '.join(row)} FROM {table} WHERE id = ?"  # noqa: S608 - names from this package only
-    stored = db.rows(sql, (row["id"],))[0]
-    differing = [column for column, value in row.items() if stored[column] != value]
+    found = db.rows(sql, (row["id"],))
+    differing = [column for column, value in row.items() if found and found[0][column] != value]
     if differing:
         raise ValueError(f"{table[:-1]} {row['id']!r} is stored with another {' and '.join(differing)}")
-    return False
+    return bool(found)
 
 
 def _insert_sql(table: str, columns: Sequence[str]) -> str:
