@@ -427,7 +427,7 @@ class Contrast:
         outcome = self.outcome()
         if outcome == ONE_SEED:
             return "one seed: nothing can be said of seeds"
-        return outcome if outcome == WITHIN_NOISE else f"{self.one} is {outcome}"
+        return f"{self.one} is {outcome}" if outcome in self.more_less else outcome
 
     def cells(self, digits: str, *, scale: float = 1.0) -> tuple[str, ...]:
         """The cells of `CELLS`: the difference and its interval times `scale`, with digits such as `.1f`."""

@@ -26,6 +26,7 @@ from genenv.research.sweeps.compare import (
     COST_COLUMNS,
     BudgetContrast,
     Comparison,
+    SampleEfficiency,
     by_metric,
     compare,
     compare_runs,
@@ -242,6 +243,39 @@ def of_rounds(
     return MeasuredRun(Path(variant, str(seed)), variant, seed, parse_config(document), measurements, metrics)
 
 
+def test_a_difference_on_a_line_over_several_rounds_is_shown_and_not_tested() -> None:
+    """Both are on one curve, 0.3 to 0.7 within the first tokens; one spends three times as many."""
+
+    def ran(name: str, seed: int, spent: float, middle: int) -> MeasuredRun:
+        noise = seed / 500
+        ends = measured(0, 0, 0.3 + noise, 0.3), measured(4, spent, 0.7, 0.7 - noise)
+        return of_rounds(
+            name, seed, 4, ends[0], *[measured(middle, 50, 0.7, 0.7 + noise)] * bool(middle), ends[1]
+        )
+
+    def compared(middle: int) -> Comparison:
+        runs = [ran(name, seed, 100, middle) for name in "cd" for seed in range(3)]
+        runs += [ran("dear", seed, 300, middle) for seed in range(3)]
+        return compare_runs(runs, [("dear", "c"), ("dear", "d"), ("c", "d")])
+
+    far = compared(0)
+    by_pair = {one.one: one for one in far.contrasts if one.budget == "attempts"}
+    assert by_pair["dear"].difference.value < -0.2
+    assert (by_pair["dear"].outcome(), by_pair["dear"].rounds_around) == ("between measurements, no test", 4)
+    assert by_pair["dear"].numbers()[3:5] == ("", "")
+    assert by_pair["c"].adjusted == by_pair["c"].difference.p == 1.0, "Holm counts what is tested"
+    assert findings(far)[0].startswith("dear against c, at the end")
+    assert [note for note in far.notes if "rounds apart" in note] == [
+        "measurements are up to 4 rounds apart: success at equal attempts, agent tokens, sampled tokens, all "
+        "tokens that is read on a straight line between them is shown and not tested; run.eval_every=1 "
+        "measures every round"
+    ]
+    near = compared(3)
+    assert all(one.is_tested for one in near.contrasts if one.budget == "attempts")
+    assert findings(near)[0].startswith("dear against c, at 100 attempts each")
+    assert not [note for note in near.notes if "rounds apart" in note]
+
+
 def test_a_run_that_has_just_begun_takes_no_budget_from_the_others(tmp_path: Path) -> None:
     whole = [
         of_rounds(variant, seed, 4, measured(0, 0, 0.2, 0.3), measured(4, 100, 0.4 + lead, 0.5 + seed / 50))
@@ -443,6 +477,30 @@ def test_a_level_that_runs_begin_at_is_not_one_that_they_never_reached() -> None
     assert (found.missing, found.begun) == ((0, 0), (2, 0))
     said = next(one for one in findings(compare_runs(runs, [("a", "b")])) if one.startswith("Attempts"))
     assert "a began there in 2 of 2 seeds" in said
+
+
+def test_rollouts_that_both_runs_share_are_of_neither() -> None:
+    """As those of a warm-up, or of a run from which both go on in round 10."""
+
+    def ran(name: str, seed: int, each: float, *solved: float, past: float) -> MeasuredRun:
+        began = measured(0, 0, 0.1), measured(1, past, 0.3)
+        own = [measured(n, past + n * each, value) for n, value in enumerate(solved, 2)]
+        return of_rounds(name, seed, 4, *(began if past else ()), *own)
+
+    def found(past: float, *solved: float) -> tuple[SampleEfficiency, str]:
+        runs = [ran("slow", seed, 100 + seed, *solved, past=past) for seed in range(3)]
+        runs += [ran("fast", seed, 50 + seed, *solved, past=past) for seed in range(3)]
+        compared = compare_runs(runs, [("fast", "slow")])
+        (one,) = compared.sample_efficiency
+        return one, next(line for line in findings(compared) if line.startswith("Attempts"))
+
+    alone, later = found(0, 0.3, 0.4, 0.5), found(10_000, 0.3, 0.4, 0.5)
+    assert alone[0].ratio is not None
+    assert 0.4 < alone[0].ratio[0] < 0.6
+    assert later[0].ratio == pytest.approx(alone[0].ratio)
+    at_once, said = found(10_000, 0.3, 0.3, 0.3)
+    assert (at_once.ratio, at_once.begun) == (None, (3, 3))
+    assert "fast began there in 3 of 3 seeds" in said
 
 
 def test_with_seats_the_leading_agent_counts_and_with_a_regret_the_weak_one() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -50,7 +49,6 @@ def notes_of(
         *(["the policies are scripted and learn from nothing: this tries settings, not variants"] * scripted),
         *_unfinished(variants, pairs),
         *_too_early(variants, pairs, at),
-        *_read_between(readings),
         *_spent_less(readings, at),
     ]
 
@@ -169,22 +167,4 @@ def _spent_less(readings: Sequence[MeasuredRun], at: Mapping[str, float]) -> lis
         for budget, amount in at.items()
         for reading in readings
         if (spent := reading.measured[-1].spent[budget]) < amount
-    ]
-
-
-def _read_between(readings: Sequence[MeasuredRun]) -> list[str]:
-    """Return a sentence if success at equal budgets is read between measurements of several rounds."""
-    most = max(
-        (
-            after.round - before.round
-            for run in readings
-            for before, after in itertools.pairwise(run.in_last_world())
-        ),
-        default=1,
-    )
-    if most < 2:
-        return []
-    return [
-        f"measurements are up to {most} rounds apart: success at equal budgets is read on straight lines "
-        "between them; run.eval_every=1 measures every round"
     ]
