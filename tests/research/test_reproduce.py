@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from genenv.config.run import load_config
+from genenv.errors import UsageError
 from genenv.evaluation.config import load_evaluation_config
 from genenv.research.reproduce import (
     PAPER_TABLE,
@@ -65,6 +66,21 @@ def test_every_row_is_a_variant_that_the_configuration_can_have(tmp_path: Path) 
     assert all(grid.shared_warmup for grid in plan.grids)
     assert load_config(plan.grids[0].config).simulator.file == str(tmp_path / "offline.jsonl")
     assert {*PAPER_VALIDATION} < {*rows}
+
+
+def test_rows_of_earlier_calls_in_the_other_sweep_are_read_and_not_trained(tmp_path: Path) -> None:
+    def planned(names: list[str], *settings: str) -> Reproduction:
+        return Reproduction.begin(tmp_path, CONFIG, settings, rows=rows_of(names, [5]), seeds=[len(names)])
+
+    planned(["random", "aim"])
+    for name, trained in (("aim", "parameters"), ("random", "rows")):
+        plan = planned([name])
+        assert [grid.path.name for grid in plan.grids] == ["rows", "parameters"]
+        assert [grid.path.name for grid in plan.trained] == [trained]
+        assert list(plan.known_rows) == ["random", "aim"]
+        assert plan.trained[0].seeds == [1, 2]
+    with pytest.raises(UsageError, match=r"rows is a sweep of other settings"):
+        planned(["aim"], "agent.rollouts=4")
 
 
 def test_a_simulator_that_sets_parameters_anyway_needs_one_warm_up(tmp_path: Path) -> None:

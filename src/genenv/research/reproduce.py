@@ -356,7 +356,7 @@ def reproduce(  # noqa: PLR0913 - a command has the options it has
     policy = load_config(config, overrides).policy
     asked = Measured.checked(named, policy, limit=limit, data=data) if named else None
     plan = Reproduction.begin(out, config, overrides, rows=chosen, seeds=seeds_of(seeds), writer=writer)
-    each = counted(len(plan.grids[0].seeds), "seed")
+    each = counted(len(plan.trained[0].seeds), "seed")
     typer.echo(f"{counted(len(chosen), 'row')}, {each} each, in {out}", err=True)
     with locked(out, out / ".lock"):
         failed = plan.train(jobs=jobs, say=lambda line: typer.echo(masked(inert(line)), err=True))

@@ -27,7 +27,7 @@ from genenv.evaluation.config import OTHERS, EvaluationConfig, load_evaluation_c
 from genenv.evaluation.evaluate import Request, evaluate, read_files, without_kept
 from genenv.evaluation.results import SUMMARY, figures_of, read_summary
 from genenv.progress import Reporter
-from genenv.research.sweeps.grid import Grid
+from genenv.research.sweeps.grid import FILE, Grid
 from genenv.research.sweeps.readings import MeasuredRun, Measurement, read_all
 from genenv.research.sweeps.sweep import is_done, play, warm_up
 from genenv.simulator.source import read_specs
@@ -187,6 +187,7 @@ class Reproduction:
     rows: Mapping[str, Row]
     """Those of this call."""
     grids: Sequence[Grid]
+    """The sweeps that are there, those without a row of this call too."""
     writer: str = ""
     """The endpoint that writes the offline tasks; "" for the warmed-up simulator."""
 
@@ -211,7 +212,7 @@ class Reproduction:
         seeds: Sequence[int],
         writer: str = "",
     ) -> Reproduction:
-        """Plan the sweeps of all rows, or extend those that are there.
+        """Plan the sweeps of all rows, or extend those that are there. A sweep of earlier rows is read too.
 
         Args:
             path: the folder of the reproduction.
@@ -252,12 +253,23 @@ class Reproduction:
                 [*overrides, f'simulator.writes="{PARAMETERS}"'],
             ),
         }
-        grids = [
-            Grid.begin(path / name, config, settings, variants=variants, seeds=seeds, shared_warmup=True)
-            for name, (variants, settings) in plans.items()
-            if variants
-        ]
+        grids = list[Grid]()
+        for name, (variants, words) in plans.items():
+            names, numbers = variants, seeds
+            if not variants and (path / name / FILE).is_file():
+                there = Grid.open(path / name)
+                names, numbers = there.variants, there.seeds
+            if names:
+                grids.append(
+                    Grid.begin(path / name, config, words, variants=names, seeds=numbers, shared_warmup=True)
+                )
         return cls(path, rows, grids, writer)
+
+    @property
+    def trained(self) -> Sequence[Grid]:
+        """The sweeps with a row of this call."""
+        own = {row.variant for row in self.rows.values()}
+        return [grid for grid in self.grids if not own.isdisjoint(grid.variants)]
 
     @property
     def known_rows(self) -> Mapping[str, Row]:
@@ -278,8 +290,8 @@ class Reproduction:
         failed: dict[str, str] = {}
         sizes = [int(row.variant.partition(f"{_FILE_TASKS}=")[2] or 0) for row in self.rows.values()]
         self._check_offline(max(sizes))
-        first = next(self.grids[0].warm_ups())
-        for grid in self.grids:
+        first = next(self.trained[0].warm_ups())
+        for grid in self.trained:
             failed |= warm_up(grid, jobs=jobs, say=say).failed
             if max(sizes) and not self.offline.exists() and is_done(first):
                 self._write(first.path, max(sizes))
@@ -294,9 +306,10 @@ class Reproduction:
             rows: the rows by name; None: those of this call.
         """
         by_variant = {row.variant: name for name, row in (self.rows if rows is None else rows).items()}
-        for cell in self.grids[0].warm_ups():
+        warm_ups = {cell.seed: cell for grid in reversed(self.grids) for cell in grid.warm_ups()}
+        for seed, cell in sorted(warm_ups.items()):
             if is_done(cell):
-                yield BEFORE, cell.seed, cell.path
+                yield BEFORE, seed, cell.path
         for grid in self.grids:
             for cell in grid.cells():
                 if cell.variant in by_variant and is_done(cell):
