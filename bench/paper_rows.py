@@ -23,7 +23,7 @@ from genenv.config.run import RunConfig, load_config
 from genenv.errors import GenenvError, UsageError
 from genenv.research.reproduce import AGAINST, differences, markdown, subtitle, tables
 from genenv.research.reproduction import PARAMETERS, ROWS, collect_runs, rows_of
-from genenv.research.sweeps.compare import AT_THE_END, compare_runs, rows
+from genenv.research.sweeps.compare import AT_THE_END, Comparison, compare_runs, rows
 from genenv.research.sweeps.grid import FILE
 from genenv.research.sweeps.readings import MeasuredRun, Measurement, read_all
 
@@ -61,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         elif options.command == "contrasts":
             runs = [run_of(line, load_config(options.config)) for line in lines(options.file)]
             pairs = [tuple(pair.split(":", 1)) for pair in options.contrast]
-            print(*at_equal_amounts(runs, pairs), sep="\n")
+            compared = compare_runs(runs, pairs)
+            notes = (f"note: {note}" for note in compared.notes)
+            print(*at_equal_amounts(compared), *notes, sep="\n")
         else:
             print(page(options.config, options.file, options.offline, options.seeds))
     except GenenvError as error:
@@ -154,8 +156,9 @@ def page(config: Path, file: Path, offline: Sequence[int], seeds: str = "") -> s
     settings, chosen = load_config(config), seeds_of(seeds) if seeds else None
     runs = [run_of(line, settings) for line in lines(file) if chosen is None or line["seed"] in chosen]
     results = collect_runs(settings, rows_of(list(ROWS), offline), runs, place=file)
-    found = [*differences(results), *at_the_end(runs)]
-    return markdown(config.stem, subtitle(results), tables(results), found, results.notes)
+    found, notes = differences(results)
+    found, notes = [*found, *at_the_end(runs)], [*results.notes, *notes]
+    return markdown(config.stem, subtitle(results), tables(results), found, notes)
 
 
 def at_the_end(runs: Sequence[MeasuredRun]) -> list[str]:
@@ -164,13 +167,12 @@ def at_the_end(runs: Sequence[MeasuredRun]) -> list[str]:
     pairs = [(name, against) for name in names if name != against]
     if against not in names or not pairs:
         return []
-    return at_equal_amounts(runs, pairs)
+    return at_equal_amounts(compare_runs(runs, pairs))
 
 
-def at_equal_amounts(runs: Sequence[MeasuredRun], pairs: Sequence[tuple[str, str]]) -> list[str]:
+def at_equal_amounts(compared: Comparison) -> list[str]:
     """Return the differences of pairs of variants at the end and at equal tokens, with p after Holm."""
-    shown = rows(compare_runs(runs, pairs))
-    return [", ".join(cells) for cells in shown if cells[0] in (AT_THE_END, "all tokens")]
+    return [", ".join(cells) for cells in rows(compared) if cells[0] in (AT_THE_END, "all tokens")]
 
 
 if __name__ == "__main__":

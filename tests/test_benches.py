@@ -25,6 +25,7 @@ from bundles import EXAMPLES
 from genenv import Lineage, Origin, Rejection
 from genenv.config.run import load_config
 from genenv.errors import UsageError
+from genenv.research.sweeps.compare import compare_runs
 
 TESTS = Path(__file__).parent
 BENCH = TESTS.parent / "bench"
@@ -377,7 +378,8 @@ def test_rows_of_a_reproduction_are_kept_and_make_the_same_page(tmp_path, monkey
     ]
     assert rows.keep(out / "rows", tmp_path / "of-a-sweep.jsonl", "abc")[0] == 2
     runs = [rows.run_of(line, load_config(out / "rows" / "config.toml")) for line in rows.lines(kept)]
-    assert rows.at_equal_amounts(runs, [("paper", "paper+base")])[0].startswith("the end")
+    compared = compare_runs(runs, [("paper", "paper+base")])
+    assert rows.at_equal_amounts(compared)[0].startswith("the end")
     pages = rows.page(out / "rows" / "config.toml", kept, [4]), (out / "reproduce.md").read_text()
     for begins in ("| before training |", "| base |", "| paper |", "- "):
         one, other = ([line for line in page.splitlines() if line.startswith(begins)] for page in pages)

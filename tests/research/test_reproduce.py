@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from genenv.research.reproduce import (
     PAPER_VALIDATION,
     markdown,
     tables,
+    write_pages,
 )
 from genenv.research.reproduction import (
     ROWS,
@@ -25,12 +27,13 @@ from genenv.research.reproduction import (
     Results,
     Row,
     collect,
+    collect_runs,
     columns,
     headline,
     rows_of,
 )
 from genenv.research.sweeps.page import along_rounds
-from genenv.research.sweeps.readings import MeasuredRun, Measurement
+from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, Measurement
 from typed import refused, run, succeeds
 
 CONFIG = Path(__file__).parents[2] / "configs" / "tiny-paper.toml"
@@ -119,7 +122,7 @@ def test_results_are_read_by_member_and_stand_beside_the_papers(tmp_path: Path) 
     rows = rows_of(["paper", "base"], [9])
     found = Results(
         load_config(CONFIG),
-        ["usual", "deep"],
+        {"usual": 2, "deep": 1},
         [{"usual": 0.0, "deep": 0.0}] * 2,
         [
             _result("paper", rows["paper"], [run_of("paper", scores, 0), run_of("paper", scores, 1)]),
@@ -129,13 +132,39 @@ def test_results_are_read_by_member_and_stand_beside_the_papers(tmp_path: Path) 
     printed, ours, both = tables(found)
     assert dict(zip(printed.head, printed.rows[-1], strict=True))["mean"] == "53.6"
     assert ours.rows[0][:4] == ("before training", "0.0 ± 0.0", "0.0 ± 0.0", "0.0 ± 0.0")
-    assert ours.rows[1][:8] == ("paper", "50.0 ± 0.0", "100.0 ± 0.0", "75.0 ± 0.0", "8", "64", "2", "2")
+    assert ours.rows[1][:8] == ("paper", "50.0 ± 0.0", "100.0 ± 0.0", "66.7 ± 0.0", "8", "64", "2", "2")
     assert ours.rows[2][:4] == ("base", "–", "–", "–")
-    assert both.rows == [("GenEnv", "45.8", "75.0 ± 0.0")]
+    assert both.rows == [("GenEnv", "45.8", "66.7 ± 0.0")]
     text = markdown("title", "subtitle", [printed, ours, both], ["one found"], ["one note"])
     assert re.search(r"^\| GenEnv \| 54\.5 \| 41\.8 \|", text, re.MULTILINE)
     assert text.count("\n| ---") == 3
     assert "- one found" in text
+
+
+def test_means_and_differences_are_over_tasks_and_notes_on_them_are_on_the_page(tmp_path: Path) -> None:
+    """20 of 22 tasks are of one member of the mixture; the runs were not measured between their ends."""
+    solved = {"paper+random": (10, 2), "paper": (12, 0)}
+    runs = [
+        run_of(
+            variant, {f"a:{i}": float(i < a) for i in range(20)} | {f"b:{i}": float(i < b) for i in (0, 1)}
+        )
+        for variant, (a, b) in solved.items()
+    ]
+    far = [
+        replace(run.measured[1], round=4, spent=dict.fromkeys(BUDGETS, 8.0 + i)) for i, run in enumerate(runs)
+    ]
+    runs = [
+        replace(run, measured=[replace(run.measured[0], spent=dict.fromkeys(BUDGETS, 0.0)), end])
+        for run, end in zip(runs, far, strict=True)
+    ]
+    found = collect_runs(load_config(CONFIG), rows_of(["random", "paper"], []), runs, place=tmp_path)
+    ours = {row[0]: row[3] for row in tables(found)[1].rows}
+    assert (ours["random"], ours["paper"]) == ("54.5", "54.5")
+    text = write_pages(found, tmp_path)
+    assert "paper against paper+random, at the end: 54.5% and 54.5%, +0.0 points" in text
+    _, _, notes = text.partition("## Notes")
+    assert "- measurements are up to 4 rounds apart: success at equal" in notes
+    assert "measurements are up to 4 rounds apart" in (tmp_path / "reproduce.html").read_text()
 
 
 def _result(name: str, row: Row, runs: list[MeasuredRun]) -> Result:

@@ -13,6 +13,7 @@ OUT/reproduce.md     the page; reproduce.html has the figures too
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -391,7 +392,8 @@ class Results:
     """All rows of a reproduction, as far as they are trained."""
 
     config: RunConfig
-    columns: Sequence[str]
+    columns: Mapping[str, int]
+    """The number of held-out tasks of each column."""
     before: Sequence[Columns]
     """Held-out success after the warm-up, by seed."""
     rows: Sequence[Result]
@@ -462,8 +464,9 @@ def collect_runs(
         )
         for name, row in of_rows.items()
     ]
-    names = list(dict.fromkeys(name for _, ends in by_column for name in ends))
-    return Results(config, names, [before[seed] for seed in sorted(before)], rows, notes)
+    last = finished[0].measured[-1].scores
+    tasks = Counter(column_of(finished[0], name) for name in last)
+    return Results(config, tasks, [before[seed] for seed in sorted(before)], rows, notes)
 
 
 def _on_benchmarks(reproduction: Reproduction, asked: Measured) -> dict[str, list[Mapping[str, Figure]]]:
@@ -477,8 +480,13 @@ def _on_benchmarks(reproduction: Reproduction, asked: Measured) -> dict[str, lis
 
 def columns(run: MeasuredRun, measurement: Measurement) -> Columns:
     """Return held-out success by member of a mixture; of another environment, in one column."""
-    env = shown_name(run.config.environment.name)
     found: dict[str, list[float]] = {}
     for task_id, score in measurement.scores.items():
-        found.setdefault(task_id.partition(":")[0] if env == mixture.NAME else env, []).append(score)
+        found.setdefault(column_of(run, task_id), []).append(score)
     return {name: fmean(scores) for name, scores in found.items()}
+
+
+def column_of(run: MeasuredRun, task_id: str) -> str:
+    """Return the column of a held-out task: its member of a mixture, or the environment."""
+    env = shown_name(run.config.environment.name)
+    return task_id.partition(":")[0] if env == mixture.NAME else env
