@@ -371,6 +371,34 @@ def test_runs_of_one_variant_with_other_settings_are_said_to_be_so() -> None:
     assert not [note for note in found.notes if note.startswith("the runs of b")]
 
 
+def test_variants_that_differ_in_what_their_names_do_not_say_are_said_to(tmp_path: Path) -> None:
+    half, base = "rl+agent.advantage=mine.py:half", "base+agent.lr=1e-4"
+
+    def ran(variant: str, seed: int, digest: str, **settings: Any) -> MeasuredRun:
+        config = parse_config(
+            with_variant({"environment": {"name": "programs"}, "run": {"rounds": 4}}, variant)
+        )
+        path = tmp_path / variant / str(seed)
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "files.json").write_text(json.dumps({"environment.file": digest, "agent.advantage": variant}))
+        results = measured(0, 0, 0.2, 0.3), measured(4, 100, 0.5, 0.5 + seed / 50)
+        config = with_values(
+            config, {"run.seed": seed, "run.keep_checkpoints": 5 + (variant == base), **settings}
+        )
+        return MeasuredRun(path, variant, seed, config, results, {number: {} for number in range(5)})
+
+    unlike = {"policy.model": "qwen2.5-7b", "agent.max_new_tokens": 2048, "run.rounds": 3}
+    alike = [ran(name, seed, "f") for name in (half, base) for seed in (0, 1)]
+    assert not [note for note in compare_runs(alike).notes if "differ" in note or "is not the same" in note]
+    runs = [*alike[:2], *(ran(base, seed, "g", **unlike) for seed in (0, 1))]
+    notes = compare_runs(runs, [(base, half)]).notes
+    (said,) = (note for note in notes if "which neither name says" in note)
+    assert said.startswith(f"{base} and {half} differ in ")
+    assert {*said.partition(" in ")[2].partition(", which")[0].split(", ")} == {*unlike}
+    (said,) = (note for note in notes if "is not the same" in note)
+    assert said.startswith(f"{base} and {half}: what environment.file names is not the same in both: ")
+
+
 def test_a_contrast_named_both_ways_is_one_test_and_one_with_itself_none() -> None:
     runs = [
         of_rounds(name, seed, 4, measured(0, 0, 0.2, 0.3), measured(4, 100, 0.5, lead + seed / 50))
