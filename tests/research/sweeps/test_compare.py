@@ -36,7 +36,7 @@ from genenv.research.sweeps.compare import (
     paired,
     rows,
 )
-from genenv.research.sweeps.page import final_rows
+from genenv.research.sweeps.page import final_rows, learning_curves
 from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, Measurement, _counted_agents, read_run
 from genenv.statistics import difference
 from typed import refused, succeeds
@@ -133,8 +133,11 @@ def test_all_pairs_are_read_at_one_amount_that_is_asked_for(sweep: Path) -> None
     assert (row.amount, row.means[0]) == (amount, pytest.approx(fmean(by_hand)))
     assert not [note for note in found.notes if "less than" in note]
     said = succeeds("compare", sweep, "--at", "sampled tokens=1e9").stdout
-    assert "1,000,000,000" in said
-    assert said.count("less than 1,000,000,000: it is read at its end") == 9
+    assert (
+        "variation:base at equal sampled tokens lacks 3 seeds (0, 1, 2): one of the two runs spent less"
+        in said
+    )
+    assert said.count("1,000,000,000") == 1, "in the note alone"
     assert "must be BUDGET=AMOUNT" in refused("compare", sweep, "--at", "attempts=many")
     assert "nowhere does not exist" in refused("compare", "nowhere", "--at", "attempts=9")
     assert "unknown budget" in refused("compare", sweep, "--at", "token=5")
@@ -309,6 +312,31 @@ def test_an_amount_before_the_first_measurement_of_a_run_is_in_no_row_and_is_sai
     assert "all tokens" in {one.budget for one in late.contrasts}
     assert "a:b at equal all tokens lacks 3 seeds (0, 1, 2): " in "".join(early.notes)
     assert not [note for note in late.notes if "lacks" in note]
+
+
+def test_an_amount_that_a_run_never_spent_is_in_no_row_and_is_said() -> None:
+    runs = [
+        of_rounds(name, seed, 4, measured(0, 0, 0.2, 0.3), measured(4, spent, 0.5, 0.5 + seed / 50))
+        for name, ends in (("a", (1000, 1000, 400)), ("b", (1000, 500, 1000)))
+        for seed, spent in enumerate(ends)
+    ]
+    found = compare_runs(runs, [("a", "b")], at={"all tokens": 900})
+    assert [one.difference.seeds for one in found.contrasts if one.budget == "all tokens"] == [1]
+    (said,) = (note for note in found.notes if "lacks" in note)
+    assert said == ("a:b at equal all tokens lacks 2 seeds (1, 2): one of the two runs spent less than 900")
+    beyond = compare_runs(runs, [("a", "b")], at={"all tokens": 1e6})
+    assert "all tokens" not in {one.budget for one in beyond.contrasts}
+
+
+def test_curves_are_drawn_where_all_runs_are_measured() -> None:
+    runs = [
+        of_rounds("a", seed, 4, measured(0, begun, 0.2), measured(4, 1000, 0.5))
+        for seed, begun in enumerate((400, 600))
+    ]
+    chart = learning_curves({"a": runs, "b": [of_rounds("b", 0, 0, measured(0, 900, 0.2))]}, "attempts", "")
+    assert chart is not None
+    drawn = {group["name"]: group["x"] for group in cast(Any, chart)["groups"]}
+    assert (drawn["a (2)"][0], drawn["a (2)"][-1], drawn["b (1)"]) == (600, 1000, [900])
 
 
 def test_only_held_out_tasks_that_all_runs_measured_count_anywhere() -> None:

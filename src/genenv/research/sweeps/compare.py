@@ -25,10 +25,10 @@ from genenv.research.sweeps.readings import (
     Pair,
     amount_of,
     finished,
-    is_before,
     paired,
     read_all,
     shared_past,
+    unmeasured,
     usable,
 )
 from genenv.research.sweeps.recovery import (
@@ -127,7 +127,7 @@ def compare(
         paths: folders of runs and sweeps.
         asked: pairs to compare; if empty, those that the sweeps named, or all variants with the first.
         at: amounts of budgets at which all runs are read; of other budgets, what the cheaper run of a pair
-            spent. A run that spent less is read at its end, which a note says.
+            spent. A pair of which a run spent less is left out, which a note says.
 
     Raises:
         UsageError: there are fewer than two variants, different environments or held-out tasks, no seed in
@@ -219,8 +219,8 @@ def _contrast(
     scores: tuple[list[list[float]], list[list[float]]] = ([], [])
     for both in runs:
         amount = amount_of(both, budget, fixed)
-        if budget != AT_THE_END and (amount <= 0 or is_before(both, budget, amount)):
-            continue  # one is only measured at its beginning, or was first measured after this amount
+        if budget != AT_THE_END and (amount <= 0 or unmeasured(both, budget, amount)):
+            continue  # one is only measured at its beginning, or was first measured later, or spent less
         found = [run.measured[-1].scores if budget == AT_THE_END else run.at(budget, amount) for run in both]
         if any(tasks[0] not in of_run for of_run in found):
             return None  # one has spent as much in the world before the shift already

@@ -16,8 +16,8 @@ from genenv.research.sweeps.readings import (
     MeasuredRun,
     amount_of,
     finished,
-    is_before,
     paired,
+    unmeasured,
     usable,
 )
 from genenv.statistics import counted
@@ -55,27 +55,28 @@ def notes_of(
         *_not_compared(variants, pairs),
         *(["the policies are scripted and learn from nothing: this tries settings, not variants"] * scripted),
         *_unfinished(variants, pairs),
-        *_too_early(variants, pairs, at),
-        *_spent_less(readings, at),
+        *_unmeasured(variants, pairs, at),
     ]
 
 
-def _too_early(
+def _unmeasured(
     variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tuple[str, str]], at: Mapping[str, float]
 ) -> list[str]:
-    """Return a sentence for each budget and pair that lacks seeds, as one run was first measured later."""
+    """Return a sentence for each budget and pair that lacks seeds, as one run was not measured there."""
     found: list[str] = []
     for budget in BUDGETS:
         for pair in pairs:
             runs = usable(paired(variants, pair))
             amounts = [amount_of(both, budget, at.get(budget)) for both in runs]
-            both_amounts = zip(runs, amounts, strict=True)
-            late = [both[0].seed for both, n in both_amounts if n > 0 and is_before(both, budget, n)]
-            if late:
-                found.append(
-                    f"{':'.join(pair)} at equal {budget} lacks {counted(len(late), 'seed')} "
-                    f"({', '.join(map(str, late))}): one of the two runs was first measured after more"
-                )
+            seeds: defaultdict[str, list[int]] = defaultdict(list)
+            for both, amount in zip(runs, amounts, strict=True):
+                if amount > 0 and (why := unmeasured(both, budget, amount)):
+                    seeds[f"{why} than {amount:,.0f}" if budget in at else why].append(both[0].seed)
+            found += [
+                f"{':'.join(pair)} at equal {budget} lacks {counted(len(lost), 'seed')} "
+                f"({', '.join(map(str, lost))}): {why}"
+                for why, lost in seeds.items()
+            ]
     return found
 
 
@@ -208,14 +209,4 @@ def _unfinished(variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[t
         for name, runs in variants.items()
         for run in runs
         if not run.finished
-    ]
-
-
-def _spent_less(readings: Sequence[MeasuredRun], at: Mapping[str, float]) -> list[str]:
-    """Return a sentence for each run that spent less of a budget than the amount at which it is read."""
-    return [
-        f"{reading.path} spent {spent:,.0f} {budget}, less than {amount:,.0f}: it is read at its end"
-        for budget, amount in at.items()
-        for reading in readings
-        if (spent := reading.measured[-1].spent[budget]) < amount
     ]

@@ -166,9 +166,12 @@ def amount_of(both: Pair, budget: str, fixed: float | None) -> float:
     return amount if fixed is None or amount <= 0 else fixed
 
 
-def is_before(both: Pair, budget: str, amount: float) -> bool:
-    """Return whether an amount was spent before one of the runs was first measured."""
-    return any(amount < run.measured[0].spent.get(budget, math.nan) for run in both)
+def unmeasured(both: Pair, budget: str, amount: float) -> str:
+    """Return why a pair cannot be read at an amount, outside of its measurements; empty if it can."""
+    first, last = ([run.measured[place].spent.get(budget, math.nan) for run in both] for place in (0, -1))
+    if any(amount < spent for spent in first):
+        return "one of the two runs was first measured after more"
+    return "one of the two runs spent less" if any(amount > spent for spent in last) else ""
 
 
 def read_run(path: Path, variant: str | None = None) -> MeasuredRun:
