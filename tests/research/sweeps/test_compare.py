@@ -38,7 +38,7 @@ from genenv.research.sweeps.compare import (
 )
 from genenv.research.sweeps.page import final_rows, learning_curves
 from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, Measurement, _counted_agents, read_run
-from genenv.statistics import difference
+from genenv.statistics import difference, seeds_needed
 from typed import refused, succeeds
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -200,6 +200,17 @@ def test_few_tasks_are_named_where_no_number_of_seeds_is_enough() -> None:
     contrast = BudgetContrast("a", "b", apart, apart.p, AT_THE_END, 1.0, (0.5, 0.4))
     (line,) = findings(Comparison("e", {}, [contrast], []))
     assert "no number of seeds would show it on these 4 held-out tasks" in line
+
+
+def test_the_seeds_that_would_show_a_difference_are_those_of_all_tests_together() -> None:
+    rng = np.random.default_rng(0)
+    apart = difference(rng.normal(0.02, 0.1, (9, 50)) + rng.normal(0, 0.05, (9, 1)), np.zeros((9, 50)))
+    assert apart.spread is not None
+    rows = [BudgetContrast(name, "z", apart, 1.0, AT_THE_END, 1.0, (0.5, 0.4)) for name in "abcd"]
+    for number in (1, 4):
+        line = findings(Comparison("e", {}, rows[:number], []))[0]
+        needed = seeds_needed(apart.value, apart.spread, 0.05 / number)
+        assert f"about {needed} seeds would show it" in line
 
 
 @pytest.mark.long

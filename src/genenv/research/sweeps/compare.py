@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -379,6 +379,7 @@ def rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
 
 def findings(comparison: Comparison) -> list[str]:
     """Return the conclusions as sentences: of each pair at equal rollouts if tested, else at the end."""
+    tests = Counter(one.budget for one in comparison.contrasts if one.is_tested)
     at_end = {(one.one, one.other) for one in comparison.contrasts if one.budget == AT_THE_END}
     chosen = {
         (one.one, one.other): one
@@ -387,20 +388,21 @@ def findings(comparison: Comparison) -> list[str]:
         if one.budget == budget and (one.is_tested or (one.one, one.other) not in at_end)
     }
     return [
-        *map(_contrast_text, chosen.values()),
+        *(_contrast_text(one, tests[one.budget]) for one in chosen.values()),
         *(_reached_text(one) for one in comparison.sample_efficiency),
         *map(recovery_text, comparison.recoveries),
         *map(recovery_contrast_text, comparison.recovery_contrasts),
     ]
 
 
-def _contrast_text(one: BudgetContrast) -> str:
-    """What is shown at a budget; within noise also how many seeds would settle it."""
+def _contrast_text(one: BudgetContrast, tests: int) -> str:
+    """What is shown at a budget, of so many tests; within noise also how many seeds would settle it."""
     where = "at the end" if one.budget == AT_THE_END else f"at {one.amount:,.0f} {one.budget} each"
     found, settled = one.difference, ""
     if one.outcome() == WITHIN_NOISE and found.value and found.spread is not None:
         held_out = f"no number of seeds would show it on these {counted(found.spread.tasks, 'held-out task')}"
-        shown = f"about {found.needed} seeds would show it" if found.needed else held_out
+        needed = found.needed(tests)
+        shown = f"about {needed} seeds would show it" if needed else held_out
         if found.seeds < _FEW_SEEDS:
             shown += f", as far as {counted(found.seeds, 'seed')} can say"
         settled = f"; if this is the true difference, {shown}"
