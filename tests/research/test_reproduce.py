@@ -167,6 +167,16 @@ def test_means_and_differences_are_over_tasks_and_notes_on_them_are_on_the_page(
     assert "measurements are up to 4 rounds apart" in (tmp_path / "reproduce.html").read_text()
 
 
+def test_runs_of_one_seed_that_began_otherwise_are_said_to(tmp_path: Path) -> None:
+    runs = [run_of(variant, {"a:0": 1.0}, seed) for variant in ("paper", "paper+base") for seed in (0, 1)]
+    (began, end), rows = runs[1].measured, rows_of(["base", "paper"], [])
+    assert collect_runs(load_config(CONFIG), rows, runs, place=tmp_path).notes == []
+    runs[1] = replace(runs[1], measured=[replace(began, scores={"a:0": 1.0}), end])
+    assert collect_runs(load_config(CONFIG), rows, runs, place=tmp_path).notes == [
+        "seed 1 began otherwise in paper+base: before training is that of paper"
+    ]
+
+
 def _result(name: str, row: Row, runs: list[MeasuredRun]) -> Result:
     return Result(name, row, [columns(run, run.measured[-1]) for run in runs], runs)
 

@@ -454,7 +454,9 @@ def collect_runs(
     if not finished:
         raise UsageError(f"no run in {place} is finished; {'; '.join(notes) or 'train some'}")
     by_column = [(run, columns(run, run.measured[-1])) for run in finished]
-    before = {run.seed: columns(run, run.measured[0]) for run in finished}
+    begun = {run.seed: run for run in reversed(finished)}
+    before = {seed: columns(run, run.measured[0]) for seed, run in begun.items()}
+    notes += _other_beginnings(finished, begun)
     rows = [
         Result(
             name,
@@ -467,6 +469,24 @@ def collect_runs(
     last = finished[0].measured[-1].scores
     tasks = Counter(column_of(finished[0], name) for name in last)
     return Results(config, tasks, [before[seed] for seed in sorted(before)], rows, notes)
+
+
+def _other_beginnings(runs: Sequence[MeasuredRun], begun: Mapping[int, MeasuredRun]) -> list[str]:
+    """Return a sentence for each seed whose runs did not all begin with the same agent.
+
+    Args:
+        runs: all runs.
+        begun: by seed, the run whose first measurement is the row before training.
+    """
+    notes: list[str] = []
+    for seed, shown in sorted(begun.items()):
+        own = [run for run in runs if run.seed == seed]
+        other = [run.variant for run in own if run.measured[0].scores != shown.measured[0].scores]
+        if other:
+            notes.append(
+                f"seed {seed} began otherwise in {', '.join(other)}: {BEFORE} is that of {shown.variant}"
+            )
+    return notes
 
 
 def _on_benchmarks(reproduction: Reproduction, asked: Measured) -> dict[str, list[Mapping[str, Figure]]]:
