@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from evaluation.conftest import Scripted
 from genenv.config.run import load_config
-from genenv.errors import UsageError
+from genenv.errors import RolloutError, UsageError
+from genenv.evaluation import evaluate as evaluation
 from genenv.evaluation.config import load_evaluation_config
 from genenv.research.reproduce import (
     PAPER_TABLE,
@@ -195,12 +198,23 @@ def test_figures_have_the_papers_values_where_they_are_known() -> None:
 
 
 @pytest.mark.long
-def test_agents_are_measured_on_benchmarks_once_and_stand_in_a_table_of_their_own(tmp_path: Path) -> None:
+def test_agents_are_measured_on_benchmarks_once_and_stand_in_a_table_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
     settings = [word for one in (*SMALL[:-1], "agent.warmup.steps=2") for word in ("--set", one)]
     asked = ["reproduce", CONFIG, *settings, "--rows", "base", "--seeds", 1, "--out", out]
     asked += ["--benchmarks", "bfcl", "--limit", 2]
-    assert "agent 2 of 2: base, seed 0, on bfcl" in succeeds(*asked).stderr
+    with monkeypatch.context() as down:
+        down.setattr(evaluation, "assistant", lambda *_: Scripted(lambda _: RolloutError("down")))
+        none = run(*asked)
+    assert none.exit_code == 1
+    assert "4 items of benchmarks without an answer" in none.stdout
+    _, _, notes = (out / "reproduce.md").read_text().partition("## Notes")
+    assert "- base, seed 0: 2 items of bfcl without an answer" in notes
+    shutil.rmtree(out / "benchmarks")
+    assert "agent 2 of 2: base, seed 0, on bfcl" in succeeds(*asked, "--resume").stderr
+    assert "without an answer" not in (out / "reproduce.md").read_text()
     again = succeeds(*asked, "--resume")
     assert "on bfcl" not in again.stderr
     text = (out / "reproduce.md").read_text()

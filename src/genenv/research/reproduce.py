@@ -369,14 +369,17 @@ def reproduce(  # noqa: PLR0913 - a command has the options it has
     with locked(out, out / ".lock"):
         failed = plan.train(jobs=jobs, say=lambda line: typer.echo(masked(inert(line)), err=True))
         text = write_pages(collect(plan, asked), out)  # before a measurement, which may fail
+        unanswered = 0
         if asked is not None:
-            plan.measure(asked, ConsoleReporter())
+            unanswered = plan.measure(asked, ConsoleReporter())
             text = write_pages(collect(plan, asked), out)
     typer.echo(inert(text))
     for name, why in failed.items():
         typer.echo(masked(inert(f"failed: {name}: {why}")))
     typer.echo(f"page: {out / 'reproduce.html'}, as text: {out / 'reproduce.md'}")
-    if failed:
+    if unanswered:
+        typer.echo(f"{counted(unanswered, 'item')} of benchmarks without an answer")
+    if failed or unanswered:
         typer.echo(f"the same command with --resume tries them again: --out {shlex.quote(str(out))}")
         raise typer.Exit(1)
 

@@ -32,7 +32,7 @@ from genenv.research.sweeps.grid import FILE, Grid
 from genenv.research.sweeps.readings import MeasuredRun, Measurement, read_all
 from genenv.research.sweeps.sweep import is_done, play, warm_up
 from genenv.simulator.source import read_specs
-from genenv.statistics import Figure
+from genenv.statistics import Figure, counted
 
 OFFLINE = "offline"
 _FILE_TASKS = "simulator.file_tasks"
@@ -316,22 +316,25 @@ class Reproduction:
                 if cell.variant in by_variant and is_done(cell):
                     yield by_variant[cell.variant], cell.seed, cell.path
 
-    def measure(self, asked: Measured, reporter: Reporter) -> None:
+    def measure(self, asked: Measured, reporter: Reporter) -> int:
         """Measure the agents on benchmarks; what is measured already is kept.
+
+        Returns:
+            How many items have no answer.
 
         Raises:
             GenenvError: a file, an earlier result or a model is unusable; so is a result of other weights,
                 data or rules.
         """
-        everyone = list(self.agents())
+        everyone, failed = list(self.agents()), 0
         for number, (name, seed, run) in enumerate(everyone, start=1):
             folder = self.measured(name, seed)
             if left := [one for one in asked.names if headline(folder, one, asked.limit) is None]:
                 reporter.note(f"agent {number} of {len(everyone)}: {name}, seed {seed}, on {', '.join(left)}")
             request = asked.request(asked.names, policy=run.as_posix(), out=folder)
             for outcome in evaluate(request, asked.config, reporter):
-                if outcome.failed:
-                    reporter.note(f"{len(outcome.failed)} items of {outcome.name} have no answer")
+                failed += len(outcome.failed)
+        return failed
 
     def measured(self, row: str, seed: int) -> Path:
         """Return the folder with an agent's results on benchmarks."""
@@ -425,7 +428,10 @@ def collect(reproduction: Reproduction, asked: Measured | None = None) -> Result
     if is_offline and not any(tokens for _, tokens in read_specs(reproduction.offline)):
         notes.append(f"{_OFFLINE_FILE} states no tokens, so those that wrote these tasks are in no budget")
     found = collect_runs(reproduction.config, rows, runs, place=reproduction.path, notes=notes)
-    return found if asked is None else replace(found, benchmarks=_on_benchmarks(reproduction, asked))
+    if asked is None:
+        return found
+    benchmarks, missing = _on_benchmarks(reproduction, asked)
+    return replace(found, benchmarks=benchmarks, notes=[*found.notes, *missing])
 
 
 def collect_runs(
@@ -489,13 +495,27 @@ def _other_beginnings(runs: Sequence[MeasuredRun], begun: Mapping[int, MeasuredR
     return notes
 
 
-def _on_benchmarks(reproduction: Reproduction, asked: Measured) -> dict[str, list[Mapping[str, Figure]]]:
+def _on_benchmarks(
+    reproduction: Reproduction, asked: Measured
+) -> tuple[dict[str, list[Mapping[str, Figure]]], list[str]]:
+    """Return the main figures by row and seed, and a sentence for each that is missing."""
     found: dict[str, list[Mapping[str, Figure]]] = {}
+    notes: list[str] = []
     for name, seed, _ in reproduction.agents(reproduction.known_rows):
         folder = reproduction.measured(name, seed)
         figures = {one: headline(folder, one, asked.limit) for one in asked.names}
         found.setdefault(name, []).append({one: own for one, own in figures.items() if own is not None})
-    return found
+        lost = [_why_missing(folder, one) for one, own in figures.items() if own is None]
+        notes += [f"{name}, seed {seed}: {', '.join(lost)}"] if lost else []
+    return found, notes
+
+
+def _why_missing(folder: Path, benchmark: str) -> str:
+    summaries = map(read_summary, without_kept(folder.glob(f"*{SUMMARY}")))
+    failed = [one.get("failed") for one in summaries if one["benchmark"] == benchmark]
+    if n := next(filter(None, failed), 0):
+        return f"{counted(n, 'item')} of {benchmark} without an answer"
+    return f"{benchmark} is not measured"
 
 
 def columns(run: MeasuredRun, measurement: Measurement) -> Columns:
