@@ -85,7 +85,7 @@ class Conversation:
 
         Raises:
             ContextOverflow: the conversation leaves no room for a reply.
-            RolloutError: the model gives no answer, or the environment takes too long.
+            RolloutError: the model gives no answer (`waiting`), or the environment fails or takes too long.
             UsageError: the model supports no tools, or no constrained choices, and the environment needs
                 them.
         """
