@@ -87,7 +87,7 @@ def keep(out: Path, file: Path, commit: str) -> tuple[int, list[str]]:
     if not sweeps:
         raise UsageError(f"{out} holds no reproduction; name the --out of genenv reproduce, or of a sweep")
     kept = lines(file)
-    known = {(one["variant"], one["seed"]): one for one in kept}
+    known = {(one["variant"], one["seed"]) for one in kept}
     tasks = kept[-1]["tasks"] if kept else None
     runs, _, notes = read_all(sweeps)
     found = [line_of(run, commit) for run in runs if run.finished]

@@ -568,6 +568,13 @@ def test_rollouts_that_both_runs_share_are_of_neither() -> None:
     at_once, said = found(10_000, 0.3, 0.3, 0.3)
     assert (at_once.ratio, at_once.begun) == (None, (3, 3))
     assert "fast began there in 3 of 3 seeds" in said
+    far = [
+        of_rounds(n, s, 4, measured(0, 0, 0.1), measured(4, spent, 0.5))
+        for n, spent in (("a", 90), ("b", 80))
+        for s in (0, 1)
+    ]
+    (line,) = (one for one in findings(compare_runs(far)) if one.startswith("Attempts"))
+    assert "b was not measured near there in 2 of 2 seeds" in line
 
 
 def test_with_seats_the_leading_agent_counts_and_with_a_regret_the_weak_one() -> None:

@@ -98,6 +98,8 @@ class SampleEfficiency:
     """The numbers of seeds in which `one`, and `other`, never reached the level."""
     begun: tuple[int, int]
     """The numbers of seeds in which `one`, and `other`, began at it, before any rollout of their own."""
+    far: tuple[int, int]
+    """The numbers of seeds in which `one`, and `other`, came to it between measurements of several rounds."""
     seeds: int
 
 
@@ -257,11 +259,15 @@ def _reached(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str
     ends = [other.measured[-1].mean for _, other in runs]
     level = fmean(ends) - ROUNDING if ends else math.nan
     took = [(one.spent_to_reach(level, n), other.spent_to_reach(level, n)) for one, other, n in shared]
-    both = [(a, b) for a, b in took if a and b]
+    far = (
+        sum(a is not None and math.isnan(a) for a, _ in took),
+        sum(b is not None and math.isnan(b) for _, b in took),
+    )
+    both = [(a, b) for a, b in took if a and b and not math.isnan(a + b)]
     value = ratio([a for a, _ in both], [b for _, b in both]) if len(both) > 1 else None
     missing = sum(a is None for a, _ in took), sum(b is None for _, b in took)
     begun = sum(a == 0 for a, _ in took), sum(b == 0 for _, b in took)
-    return SampleEfficiency(*pair, level, value, missing, begun, len(runs))
+    return SampleEfficiency(*pair, level, value, missing, begun, far, len(runs))
 
 
 def _by_variant(readings: Sequence[MeasuredRun]) -> dict[str, list[MeasuredRun]]:
@@ -423,7 +429,11 @@ def _reached_text(one: SampleEfficiency) -> str:
     start = f"Attempts of {one.one} to {one.level:z.1%}, where {one.other} ends"
     missing = [
         f"{name} {what} in {count} of {counted(one.seeds, 'seed')}"
-        for what, counts in (("never came there", one.missing), ("began there", one.begun))
+        for what, counts in (
+            ("never came there", one.missing),
+            ("began there", one.begun),
+            ("was not measured near there", one.far),
+        )
         for name, count in zip((one.one, one.other), counts, strict=True)
         if count
     ]

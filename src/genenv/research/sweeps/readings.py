@@ -36,9 +36,7 @@ mixed outcomes, which is what curricula change. So success at equal steps descri
 about, and is no test of a variant."""
 MOST_ROUNDS = 1
 """The most rounds between two measurements for a test of success that is read between them. Over more rounds
-the straight line between them is no measurement: learning curves are bent."""
-
-
+the straight line between them is no measurement: learning curves are not straight."""
 AT_THE_END = "the end"
 """Stands beside the budgets for what a run ends with, whatever it spent."""
 
@@ -114,7 +112,8 @@ class MeasuredRun:
     def spent_to_reach(self, level: float, shared: int = 0) -> float | None:
         """How many rollouts were spent when held-out success first reached a level; None if it never did.
 
-        Where the world has changed, success counts that is of the last one.
+        NaN if it was not measured near there (`MOST_ROUNDS`). Where the world has changed, success counts
+        that is of the last one.
 
         Args:
             level: the level; 0 rollouts if the run began at it.
@@ -128,6 +127,8 @@ class MeasuredRun:
             return 0.0
         for before, after in itertools.pairwise(measured):
             if after.mean >= level:
+                if after.round - before.round > MOST_ROUNDS:
+                    return math.nan
                 share = (level - before.mean) / (after.mean - before.mean)
                 spent = before.spent["attempts"] - begun
                 return spent + share * (after.spent["attempts"] - before.spent["attempts"])
