@@ -6,24 +6,27 @@
       --contrast simulator.train=true:frozen
 
 `keep` appends the finished runs of a reproduction or a sweep that the file does not have: held-out successes,
-budgets, and metrics. `table` prints the page of `genenv reproduce` from them, and the differences at the end
-and at equal tokens. `contrasts` prints such differences between variants of a sweep.
+budgets, and metrics. It refuses a file with runs of another experiment. `table` prints the page of
+`genenv reproduce` from them, and the differences at the end and at equal tokens. `contrasts` prints such
+differences between variants of a sweep.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from genenv.cli.console import seeds_of
+from genenv.cli.console import pair_of, seeds_of
+from genenv.config.resolved import ARITHMETIC, FREE, by_key
 from genenv.config.run import RunConfig, load_config
 from genenv.errors import GenenvError, UsageError
 from genenv.research.reproduce import AGAINST, differences, markdown, subtitle, tables
 from genenv.research.reproduction import PARAMETERS, ROWS, collect_runs, rows_of
-from genenv.research.sweeps.compare import AT_THE_END, compare_runs, rows
+from genenv.research.sweeps.compare import AT_THE_END, Comparison, compare_runs, rows
 from genenv.research.sweeps.grid import FILE
 from genenv.research.sweeps.readings import MeasuredRun, Measurement, read_all
 
@@ -60,8 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(*notes, f"{new} runs are new in {options.file}", sep="\n")
         elif options.command == "contrasts":
             runs = [run_of(line, load_config(options.config)) for line in lines(options.file)]
-            pairs = [tuple(pair.split(":", 1)) for pair in options.contrast]
-            print(*at_equal_amounts(runs, pairs), sep="\n")
+            compared = compare_runs(runs, [pair_of(text) for text in options.contrast])
+            notes = (f"note: {note}" for note in compared.notes)
+            print(*at_equal_amounts(compared), *notes, sep="\n")
         else:
             print(page(options.config, options.file, options.offline, options.seeds))
     except GenenvError as error:
@@ -75,7 +79,8 @@ def keep(out: Path, file: Path, commit: str) -> tuple[int, list[str]]:
         The number of runs that are new, and a sentence for each that is left out.
 
     Raises:
-        UsageError: the folder holds neither, or scores cannot be kept; nothing is written.
+        UsageError: the folder holds neither, scores cannot be kept, or the file has runs of another commit or
+            of other settings, or other results of the same run; nothing is written.
     """
     is_sweep = (out / FILE).is_file()
     sweeps = [out] if is_sweep else [path for path in (out / "rows", out / PARAMETERS) if path.is_dir()]
@@ -85,13 +90,36 @@ def keep(out: Path, file: Path, commit: str) -> tuple[int, list[str]]:
     known = {(one["variant"], one["seed"]) for one in kept}
     tasks = kept[-1]["tasks"] if kept else None
     runs, _, notes = read_all(sweeps)
-    new = [line_of(run, commit) for run in runs if run.finished and (run.variant, run.seed) not in known]
+    found = [line_of(run, commit) for run in runs if run.finished]
+    for line in found:
+        for one in kept:
+            if differing := _differing(one, line):
+                theirs, ours = (f"{of['variant']}, seed {of['seed']}" for of in (one, line))
+                raise UsageError(
+                    f"{file} has {theirs}, of {differing} than {ours}, in {out}; name another --file"
+                )
+    new = [line for line in found if (line["variant"], line["seed"]) not in known]
     with file.open("a", encoding="utf-8") as appended:
         for line in new:
             told, tasks = line["tasks"] != tasks, line["tasks"]
             short = line if told else {key: value for key, value in line.items() if key != "tasks"}
             appended.write(json.dumps(short, separators=(",", ":")) + "\n")
     return len(new), notes
+
+
+def _differing(kept: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Return in what a kept run is no part of the experiment of a new one; empty if it may be.
+
+    Runs that were kept by older versions have no digest of their settings.
+    """
+    if not (kept["commit"].startswith(new["commit"]) or new["commit"].startswith(kept["commit"])):
+        return f"another commit ({kept['commit']})"
+    if kept["variant"] != new["variant"]:
+        return ""
+    if kept.get("settings", new["settings"]) != new["settings"]:
+        return "other settings"
+    is_same = kept["seed"] != new["seed"] or all(kept[key] == new[key] for key in ("tasks", "measured"))
+    return "" if is_same else "other results"
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
@@ -118,6 +146,7 @@ def line_of(run: MeasuredRun, commit: str) -> dict[str, Any]:
         "variant": run.variant,
         "seed": run.seed,
         "commit": commit,
+        "settings": _digest(run.config),
         "tasks": tasks,
         "measured": [
             {
@@ -132,6 +161,17 @@ def line_of(run: MeasuredRun, commit: str) -> dict[str, Any]:
             for number, values in run.metrics.items()
         },
     }
+
+
+def _digest(config: RunConfig) -> str:
+    """Return a digest of the settings in which the runs of a variant agree, on several machines too."""
+    own = FREE.keys() - {"run.rounds", "run.eval_every"} | ARITHMETIC | {"run.seed"}
+    kept = {
+        key: Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+        for key, value in by_key(config).items()
+        if key not in own
+    }
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def run_of(line: Mapping[str, Any], config: RunConfig) -> MeasuredRun:
@@ -154,8 +194,9 @@ def page(config: Path, file: Path, offline: Sequence[int], seeds: str = "") -> s
     settings, chosen = load_config(config), seeds_of(seeds) if seeds else None
     runs = [run_of(line, settings) for line in lines(file) if chosen is None or line["seed"] in chosen]
     results = collect_runs(settings, rows_of(list(ROWS), offline), runs, place=file)
-    found = [*differences(results), *at_the_end(runs)]
-    return markdown(config.stem, subtitle(results), tables(results), found, results.notes)
+    found, notes = differences(results)
+    found, notes = [*found, *at_the_end(runs)], [*results.notes, *notes]
+    return markdown(config.stem, subtitle(results), tables(results), found, notes)
 
 
 def at_the_end(runs: Sequence[MeasuredRun]) -> list[str]:
@@ -164,13 +205,12 @@ def at_the_end(runs: Sequence[MeasuredRun]) -> list[str]:
     pairs = [(name, against) for name in names if name != against]
     if against not in names or not pairs:
         return []
-    return at_equal_amounts(runs, pairs)
+    return at_equal_amounts(compare_runs(runs, pairs))
 
 
-def at_equal_amounts(runs: Sequence[MeasuredRun], pairs: Sequence[tuple[str, str]]) -> list[str]:
+def at_equal_amounts(compared: Comparison) -> list[str]:
     """Return the differences of pairs of variants at the end and at equal tokens, with p after Holm."""
-    shown = rows(compare_runs(runs, pairs))
-    return [", ".join(cells) for cells in shown if cells[0] in (AT_THE_END, "all tokens")]
+    return [", ".join(cells) for cells in rows(compared) if cells[0] in (AT_THE_END, "all tokens")]
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from bundles import EXAMPLES
 from genenv import Lineage, Origin, Rejection
 from genenv.config.run import load_config
 from genenv.errors import UsageError
+from genenv.research.sweeps.compare import compare_runs
 
 TESTS = Path(__file__).parent
 BENCH = TESTS.parent / "bench"
@@ -358,6 +359,14 @@ def test_the_picture_of_a_reproduction_has_its_rows_and_the_papers_values(tmp_pa
     assert out.read_text().startswith("<?xml")
 
 
+def test_a_contrast_without_a_second_variant_is_one_sentence(monkeypatch, capsys, tmp_path):
+    rows = bench("paper_rows", monkeypatch)
+    shared = str(BENCH.parent / "configs" / "tiny-paper.toml")
+    with pytest.raises(SystemExit):
+        rows.main(["contrasts", shared, "--contrast", "paper", "--file", str(tmp_path / "rows.jsonl")])
+    assert "--contrast 'paper' is not of the form A:B, two variants" in capsys.readouterr().err
+
+
 @pytest.mark.long
 def test_rows_of_a_reproduction_are_kept_and_make_the_same_page(tmp_path, monkeypatch):
     rows, out, kept = bench("paper_rows", monkeypatch), tmp_path / "out", tmp_path / "rows.jsonl"
@@ -375,9 +384,25 @@ def test_rows_of_a_reproduction_are_kept_and_make_the_same_page(tmp_path, monkey
         ("paper+base", 0, "abc"),
         ("paper", 0, "abc"),
     ]
+    before = kept.read_text()
+    for has, other, why in (
+        ('"commit":"abc"', '"commit":"def"', r"of another commit \(def\) than paper\+base, seed 0"),
+        ('"settings":"', '"settings":"0', "of other settings than"),
+        ('"round":1', '"round":2', "of other results than"),
+    ):
+        kept.write_text(before.replace(has, other))
+        with pytest.raises(UsageError, match=why):
+            rows.keep(out, kept, "abc")
+    first, second = map(json.loads, before.splitlines())
+    del first["settings"]  # as older versions kept it
+    kept.write_text(json.dumps(first) + "\n")
+    assert rows.keep(out, kept, "abcdef01")[0] == 1
+    assert rows.lines(kept)[1] == {**second, "commit": "abcdef01", "tasks": first["tasks"]}
+    kept.write_text(before)
     assert rows.keep(out / "rows", tmp_path / "of-a-sweep.jsonl", "abc")[0] == 2
     runs = [rows.run_of(line, load_config(out / "rows" / "config.toml")) for line in rows.lines(kept)]
-    assert rows.at_equal_amounts(runs, [("paper", "paper+base")])[0].startswith("the end")
+    compared = compare_runs(runs, [("paper", "paper+base")])
+    assert rows.at_equal_amounts(compared)[0].startswith("the end")
     pages = rows.page(out / "rows" / "config.toml", kept, [4]), (out / "reproduce.md").read_text()
     for begins in ("| before training |", "| base |", "| paper |", "- "):
         one, other = ([line for line in page.splitlines() if line.startswith(begins)] for page in pages)

@@ -141,13 +141,13 @@ def test_one_seed_says_nothing_of_seeds_but_has_an_interval_over_tasks() -> None
     assert found.value == 0.5
     assert math.isnan(found.p)
     assert (found.low, found.high) == pytest.approx((0.5 - 1.96 * 0.25, 0.5 + 1.96 * 0.25), abs=1e-3)
-    assert found.needed is None
+    assert found.needed() is None
 
 
 def test_runs_that_are_the_same_do_not_differ() -> None:
     same = np.ones((3, 4))
     found = difference(same, same)
-    assert (found.value, found.low, found.high, found.p, found.needed) == (0, 0, 0, 1, None)
+    assert (found.value, found.low, found.high, found.p, found.needed()) == (0, 0, 0, 1, None)
     with pytest.raises(ValueError, match="not paired"):
         difference(np.ones((2, 3)), np.ones((3, 3)))
 
@@ -178,6 +178,7 @@ def test_seeds_needed_are_those_of_the_tables() -> None:
     assert seeds_needed(1.0, one) == 10  # an effect of one standard deviation: 80% power, 5%, two-sided
     assert seeds_needed(0.5, one) == 34
     assert seeds_needed(-0.5, one) == 34
+    assert seeds_needed(0.5, one, 0.05 / 5) == 51
     assert (seeds_needed(0.0, one), seeds_needed(1.0, Spread(seed=0.0))) == (None, 2)
 
 

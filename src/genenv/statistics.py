@@ -276,10 +276,14 @@ class Difference:
             return "–"
         return f"{scale * self.low:+{digits}} to {scale * self.high:+{digits}}"
 
-    @property
-    def needed(self) -> int | None:
-        """Seeds at which a true difference of this size is found with power 0.8; None if there are none."""
-        return None if self.spread is None else seeds_needed(self.value, self.spread)
+    def needed(self, tests: int = 1) -> int | None:
+        """Return the seeds that find a true difference of this size with power 0.8; None if there are none.
+
+        Args:
+            tests: how many differences are tested together. Holm's method tests each at least at the 5% level
+                over their number.
+        """
+        return None if self.spread is None else seeds_needed(self.value, self.spread, LEVEL / tests)
 
 
 def difference(one: Scores, other: Scores) -> Difference:
@@ -333,12 +337,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def seeds_needed(effect: float, spread: Spread) -> int | None:
-    """Return the fewest pairs of runs for which the test of `difference` has power 0.8 at the 5% level.
+def seeds_needed(effect: float, spread: Spread, level: float = LEVEL) -> int | None:
+    """Return the fewest pairs of runs for which the test of `difference` has power 0.8.
 
     Args:
         effect: the true difference.
         spread: the variances of seeds and tasks. The number of tasks stays as it is.
+        level: the significance level.
 
     Returns:
         At least 2, by the noncentral t distribution. None if `effect` is 0, or 10,000 pairs are not enough,
@@ -348,16 +353,16 @@ def seeds_needed(effect: float, spread: Spread) -> int | None:
         return None
     if not spread.variance(2):
         return 2
-    if _power(effect, spread, _MOST_SEEDS) < POWER:
+    if _power(effect, spread, _MOST_SEEDS, level) < POWER:
         return None
     low, high = 1, _MOST_SEEDS  # power grows with seeds: it is enough at `high`, and not yet at `low`
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if _power(effect, spread, middle) >= POWER else (middle, high)
+        low, high = (low, middle) if _power(effect, spread, middle, level) >= POWER else (middle, high)
     return high
 
 
-def _power(effect: float, spread: Spread, seeds: int) -> float:
+def _power(effect: float, spread: Spread, seeds: int, level: float) -> float:
     """Return the chance that the test finds a true difference, in its own direction."""
     from scipy import stats  # takes a while to load
 
@@ -365,7 +370,7 @@ def _power(effect: float, spread: Spread, seeds: int) -> float:
     shift = abs(effect) / math.sqrt(spread.variance(seeds))
     if not math.isfinite(shift):
         return 1.0
-    return float(stats.nct.sf(_quantile(freedom), freedom, shift))
+    return float(stats.nct.sf(_quantile(freedom, level), freedom, shift))
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
@@ -383,11 +388,11 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 @lru_cache(maxsize=256)
-def _quantile(freedom: float) -> float:
-    """Return the 97.5% quantile of Student's t."""
+def _quantile(freedom: float, level: float = LEVEL) -> float:
+    """Return the quantile of Student's t above which a two-sided test at a level rejects."""
     from scipy import special  # takes a while to load
 
-    return float(special.stdtrit(freedom, 1 - LEVEL / 2))
+    return float(special.stdtrit(freedom, 1 - level / 2))
 
 
 def ratio(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, float]:
@@ -427,7 +432,7 @@ class Contrast:
         outcome = self.outcome()
         if outcome == ONE_SEED:
             return "one seed: nothing can be said of seeds"
-        return outcome if outcome == WITHIN_NOISE else f"{self.one} is {outcome}"
+        return f"{self.one} is {outcome}" if outcome in self.more_less else outcome
 
     def cells(self, digits: str, *, scale: float = 1.0) -> tuple[str, ...]:
         """The cells of `CELLS`: the difference and its interval times `scale`, with digits such as `.1f`."""

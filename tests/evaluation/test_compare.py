@@ -86,6 +86,9 @@ def test_a_jsonl_file_stands_for_its_summary(written: Any) -> None:
             {"policy": {"name": "b", "chat_template_kwargs": {"enable_thinking": False}}},
             r"in policy\.chat_template_kwargs",
         ),
+        ({"policy": {"name": "b", "left_out": ["temperature"]}}, r"in policy\.left_out"),
+        ({"policy": {"name": "b", "model": "m", "quantize": "nf4"}}, r"in policy\.quantize$"),
+        ({"policy": {"name": "b", "run": "r", "files": "0f", "tuning": "full"}}, r"in policy\.tuning$"),
         ({"split": "dev", "sampling": {"temperature": 1.0}}, "in split, sampling"),
     ],
 )
@@ -135,6 +138,19 @@ def test_a_damaged_summary_is_one_sentence(written: Any, tmp_path: Path, text: s
 def test_a_missing_summary_is_one_sentence(written: Any) -> None:
     with pytest.raises(UsageError, match="there is no summary nowhere"):
         compare([written("a", BEFORE), Path("nowhere")])
+
+
+@pytest.mark.parametrize("text", ['{"bad\n', None])
+def test_items_that_cannot_be_read_are_warned_of(written: Any, text: str | None) -> None:
+    paths = [written(name, BEFORE) for name in "abc"]
+    items = paths[1].with_name("b.jsonl")
+    items.unlink() if text is None else items.write_text(text)
+    found = compare(paths)
+    assert found.gains[0] is None
+    assert found.gains[1] is not None
+    (warning,) = found.warnings
+    assert re.match(r"without differences: .*b\.jsonl", warning)
+    assert compare(paths, gains=False).warnings == ()
 
 
 def test_a_limit_is_not_told_of_results_that_are_not_complete(written: Any) -> None:

@@ -221,6 +221,26 @@ def test_a_smaller_limit_on_resume_loses_no_record(measure: Any, tmp_path: Path)
     assert len(lines(tmp_path / "r.jsonl")) == 12
 
 
+def test_results_that_go_on_with_a_larger_limit_are_not_complete_until_they_end(
+    measure: Any, tmp_path: Path
+) -> None:
+    def dies(question: str) -> str:
+        if question == "5 + 5":
+            raise KeyboardInterrupt
+        return right(question)
+
+    def complete() -> bool:
+        return json.loads((tmp_path / "r.summary.json").read_text())["complete"]
+
+    measure(limit=4)
+    assert complete()
+    with pytest.raises(KeyboardInterrupt):
+        measure(dies, resume=True, limit=12, workers=1)
+    assert not complete()
+    measure(resume=True, limit=4)
+    assert complete()
+
+
 def test_all_leaves_held_out_tasks_out_unless_they_are_named(measure: Any) -> None:
     assert measure(names=["all"]).name == "sums"
     with pytest.raises(UsageError, match="p is of no run"):

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from evaluation.conftest import Scripted
 from genenv.config.run import load_config
+from genenv.errors import RolloutError, UsageError
+from genenv.evaluation import evaluate as evaluation
 from genenv.evaluation.config import load_evaluation_config
 from genenv.research.reproduce import (
     PAPER_TABLE,
     PAPER_VALIDATION,
     markdown,
     tables,
+    write_pages,
 )
 from genenv.research.reproduction import (
     ROWS,
@@ -24,12 +30,13 @@ from genenv.research.reproduction import (
     Results,
     Row,
     collect,
+    collect_runs,
     columns,
     headline,
     rows_of,
 )
 from genenv.research.sweeps.page import along_rounds
-from genenv.research.sweeps.readings import MeasuredRun, Measurement
+from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, Measurement
 from typed import refused, run, succeeds
 
 CONFIG = Path(__file__).parents[2] / "configs" / "tiny-paper.toml"
@@ -65,6 +72,21 @@ def test_every_row_is_a_variant_that_the_configuration_can_have(tmp_path: Path) 
     assert all(grid.shared_warmup for grid in plan.grids)
     assert load_config(plan.grids[0].config).simulator.file == str(tmp_path / "offline.jsonl")
     assert {*PAPER_VALIDATION} < {*rows}
+
+
+def test_rows_of_earlier_calls_in_the_other_sweep_are_read_and_not_trained(tmp_path: Path) -> None:
+    def planned(names: list[str], *settings: str) -> Reproduction:
+        return Reproduction.begin(tmp_path, CONFIG, settings, rows=rows_of(names, [5]), seeds=[len(names)])
+
+    planned(["random", "aim"])
+    for name, trained in (("aim", "parameters"), ("random", "rows")):
+        plan = planned([name])
+        assert [grid.path.name for grid in plan.grids] == ["rows", "parameters"]
+        assert [grid.path.name for grid in plan.trained] == [trained]
+        assert list(plan.known_rows) == ["random", "aim"]
+        assert plan.trained[0].seeds == [1, 2]
+    with pytest.raises(UsageError, match=r"rows is a sweep of other settings"):
+        planned(["aim"], "agent.rollouts=4")
 
 
 def test_a_simulator_that_sets_parameters_anyway_needs_one_warm_up(tmp_path: Path) -> None:
@@ -103,7 +125,7 @@ def test_results_are_read_by_member_and_stand_beside_the_papers(tmp_path: Path) 
     rows = rows_of(["paper", "base"], [9])
     found = Results(
         load_config(CONFIG),
-        ["usual", "deep"],
+        {"usual": 2, "deep": 1},
         [{"usual": 0.0, "deep": 0.0}] * 2,
         [
             _result("paper", rows["paper"], [run_of("paper", scores, 0), run_of("paper", scores, 1)]),
@@ -113,13 +135,49 @@ def test_results_are_read_by_member_and_stand_beside_the_papers(tmp_path: Path) 
     printed, ours, both = tables(found)
     assert dict(zip(printed.head, printed.rows[-1], strict=True))["mean"] == "53.6"
     assert ours.rows[0][:4] == ("before training", "0.0 ± 0.0", "0.0 ± 0.0", "0.0 ± 0.0")
-    assert ours.rows[1][:8] == ("paper", "50.0 ± 0.0", "100.0 ± 0.0", "75.0 ± 0.0", "8", "64", "2", "2")
+    assert ours.rows[1][:8] == ("paper", "50.0 ± 0.0", "100.0 ± 0.0", "66.7 ± 0.0", "8", "64", "2", "2")
     assert ours.rows[2][:4] == ("base", "–", "–", "–")
-    assert both.rows == [("GenEnv", "45.8", "75.0 ± 0.0")]
+    assert both.rows == [("GenEnv", "45.8", "66.7 ± 0.0")]
     text = markdown("title", "subtitle", [printed, ours, both], ["one found"], ["one note"])
     assert re.search(r"^\| GenEnv \| 54\.5 \| 41\.8 \|", text, re.MULTILINE)
     assert text.count("\n| ---") == 3
     assert "- one found" in text
+
+
+def test_means_and_differences_are_over_tasks_and_notes_on_them_are_on_the_page(tmp_path: Path) -> None:
+    """20 of 22 tasks are of one member of the mixture; the runs were not measured between their ends."""
+    solved = {"paper+random": (10, 2), "paper": (12, 0)}
+    runs = [
+        run_of(
+            variant, {f"a:{i}": float(i < a) for i in range(20)} | {f"b:{i}": float(i < b) for i in (0, 1)}
+        )
+        for variant, (a, b) in solved.items()
+    ]
+    far = [
+        replace(run.measured[1], round=4, spent=dict.fromkeys(BUDGETS, 8.0 + i)) for i, run in enumerate(runs)
+    ]
+    runs = [
+        replace(run, measured=[replace(run.measured[0], spent=dict.fromkeys(BUDGETS, 0.0)), end])
+        for run, end in zip(runs, far, strict=True)
+    ]
+    found = collect_runs(load_config(CONFIG), rows_of(["random", "paper"], []), runs, place=tmp_path)
+    ours = {row[0]: row[3] for row in tables(found)[1].rows}
+    assert (ours["random"], ours["paper"]) == ("54.5", "54.5")
+    text = write_pages(found, tmp_path)
+    assert "paper against paper+random, at the end: 54.5% and 54.5%, +0.0 points" in text
+    _, _, notes = text.partition("## Notes")
+    assert "- measurements are up to 4 rounds apart: success at equal" in notes
+    assert "measurements are up to 4 rounds apart" in (tmp_path / "reproduce.html").read_text()
+
+
+def test_runs_of_one_seed_that_began_otherwise_are_said_to(tmp_path: Path) -> None:
+    runs = [run_of(variant, {"a:0": 1.0}, seed) for variant in ("paper", "paper+base") for seed in (0, 1)]
+    (began, end), rows = runs[1].measured, rows_of(["base", "paper"], [])
+    assert collect_runs(load_config(CONFIG), rows, runs, place=tmp_path).notes == []
+    runs[1] = replace(runs[1], measured=[replace(began, scores={"a:0": 1.0}), end])
+    assert collect_runs(load_config(CONFIG), rows, runs, place=tmp_path).notes == [
+        "seed 1 began otherwise in paper+base: before training is that of paper"
+    ]
 
 
 def _result(name: str, row: Row, runs: list[MeasuredRun]) -> Result:
@@ -140,12 +198,23 @@ def test_figures_have_the_papers_values_where_they_are_known() -> None:
 
 
 @pytest.mark.long
-def test_agents_are_measured_on_benchmarks_once_and_stand_in_a_table_of_their_own(tmp_path: Path) -> None:
+def test_agents_are_measured_on_benchmarks_once_and_stand_in_a_table_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
     settings = [word for one in (*SMALL[:-1], "agent.warmup.steps=2") for word in ("--set", one)]
     asked = ["reproduce", CONFIG, *settings, "--rows", "base", "--seeds", 1, "--out", out]
     asked += ["--benchmarks", "bfcl", "--limit", 2]
-    assert "agent 2 of 2: base, seed 0, on bfcl" in succeeds(*asked).stderr
+    with monkeypatch.context() as down:
+        down.setattr(evaluation, "assistant", lambda *_: Scripted(lambda _: RolloutError("down")))
+        none = run(*asked)
+    assert none.exit_code == 1
+    assert "4 items of benchmarks without an answer" in none.stdout
+    _, _, notes = (out / "reproduce.md").read_text().partition("## Notes")
+    assert "- base, seed 0: 2 items of bfcl without an answer" in notes
+    shutil.rmtree(out / "benchmarks")
+    assert "agent 2 of 2: base, seed 0, on bfcl" in succeeds(*asked, "--resume").stderr
+    assert "without an answer" not in (out / "reproduce.md").read_text()
     again = succeeds(*asked, "--resume")
     assert "on bfcl" not in again.stderr
     text = (out / "reproduce.md").read_text()

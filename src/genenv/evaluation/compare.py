@@ -6,7 +6,7 @@ the mean paired difference, which is narrower than two separate intervals sugges
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from genenv.errors import DataError, UsageError
 from genenv.evaluation.results import (
     FAILED,
+    Record,
     Results,
     differences,
     figures_of,
@@ -23,7 +24,8 @@ from genenv.evaluation.results import (
 )
 from genenv.statistics import Figure, Part, weighted
 
-_POLICY_SETTINGS = ("native_tools", "chat_template_kwargs", "max_thinking_tokens", "context_tokens", "dtype")
+_POLICY_IDENTITY = {"name", "model", "files", "run", "round", "player", "base_url"}
+"""Fields of a summary's policy that say which policy it is. All others may cause a difference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +78,12 @@ def compare(paths: Sequence[Path], *, gains: bool = True) -> Comparison:
         differing = differences(first, summary, but=("policy",)) + _notable(first, summary)
         if differing:
             warnings.append(f"{path} differs from {files[0]} in {', '.join(differing)}")
+    gained = tuple(_gains(files, warnings)) if gains else ()
     return Comparison(
         benchmark=kinds[0],
         names=_names(found, paths),
         rows=tuple(_rows(found)),
-        gains=tuple(_gain(files[0], other) for other in files[1:] if gains),
+        gains=gained,
         warnings=tuple(warnings),
     )
 
@@ -88,7 +91,8 @@ def compare(paths: Sequence[Path], *, gains: bool = True) -> Comparison:
 def _notable(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return other settings that may cause a difference: the limit on items and the policy's settings."""
     both = (first.get("policy", {}), other.get("policy", {}))
-    settings = [name for name in _POLICY_SETTINGS if both[0].get(name) != both[1].get(name)]
+    names = [name for name in dict.fromkeys([*both[0], *both[1]]) if name not in _POLICY_IDENTITY]
+    settings = [name for name in names if (both[0].get(name) or None) != (both[1].get(name) or None)]
     whole = bool(first.get("complete") and other.get("complete"))  # else the limit may change
     limits = ["limit"] if whole and first.get("limit") != other.get("limit") else []
     return [*limits, *(f"policy.{name}" for name in settings)]
@@ -109,13 +113,20 @@ def _rows(found: Sequence[Mapping[str, Any]]) -> list[Row]:
     ]
 
 
-def _gain(first: Path, other: Path) -> Figure | None:
-    """Return the mean difference of scores over the items that both have; None if they share none."""
-    try:
-        left, right = (read_records(records_beside(path)) for path in (first, other))
-    except DataError:
-        return None
-    return paired(left, right)
+def _gains(files: Sequence[Path], warnings: list[str]) -> Iterator[Figure | None]:
+    """Yield the mean difference of each further evaluation's scores and the first's, over the items of both.
+
+    None if they share no item, or the items of one cannot be read, which is a warning.
+    """
+    records = list[Mapping[str, Record]]()
+    for file in files:
+        try:
+            records.append(read_records(records_beside(file)))
+        except DataError as error:
+            warnings.append(f"without differences: {error}")
+            records.append({})
+    first, *others = records
+    yield from (paired(first, other) for other in others)
 
 
 class Scored(Protocol):

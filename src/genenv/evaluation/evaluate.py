@@ -243,6 +243,7 @@ def _measure(
     before = Prerequisites(results.path, resume=bool(begun.before))
     try:
         if asked:
+            results.write_summary({**read_summary(results.summary), "complete": False})
             before.hold(benchmark, model, asked, seed=seed, reporter=reporter)
             with staged(reporter, f"{benchmark.name} ({prepared.split})", items=len(asked), unit="items"):
                 run = Runner(benchmark, model, seed=seed, keep=keep)

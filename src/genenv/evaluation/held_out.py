@@ -22,7 +22,7 @@ from genenv.config.run import RunConfig, as_tables, load_config
 from genenv.environments import environment_seats, load_environment
 from genenv.environments.base import Environment, Episode, SeatView, choices_of, tools_of, verdict_of
 from genenv.environments.mixture import member_of
-from genenv.errors import ContextOverflow, UsageError
+from genenv.errors import ContextOverflow, NoAnswer, RolloutError, UsageError
 from genenv.evaluation.base import Benchmark, Grade, Graded, Item
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.models import named_policy
@@ -74,6 +74,8 @@ class Conversation:
     replies: list[str] = field(default_factory=list[str])
     cut: bool = False
     """Whether the last reply was truncated."""
+    waiting: bool = False
+    """Whether a reply is asked for. An error is the model's then, and else the environment's."""
     _messages: list[ChatMessage] = field(default_factory=list[ChatMessage])
     _calls: list[str] = field(default_factory=list[str])
     """Ids of the last reply's tool calls that have no result yet."""
@@ -83,7 +85,7 @@ class Conversation:
 
         Raises:
             ContextOverflow: the conversation leaves no room for a reply.
-            RolloutError: the model gives no answer, or the environment takes too long.
+            RolloutError: the model gives no answer (`waiting`), or the environment fails or takes too long.
             UsageError: the model supports no tools, or no constrained choices, and the environment needs
                 them.
         """
@@ -109,12 +111,14 @@ class Conversation:
                 added["tool_call_id"] = self._calls.pop(0)
             self._messages.append(added)
         most, window = self.limits.max_new_tokens, self.limits.context_tokens
+        self.waiting = True
         reply = await self.talk(self._messages, tools=tools, choices=choices, max_tokens=most)
         if reply.prompt_tokens > window - most:
             raise ContextOverflow(
                 f"the conversation has {reply.prompt_tokens} tokens; a reply of {most} then passes the run's "
                 f"window of {window}"
             )
+        self.waiting = False
         self._messages.append(reply.message())
         self._calls = [str(call["id"]) for call in self._messages[-1].get("tool_calls", ())]
         self.replies.append(as_text(reply.text, reply.calls))
@@ -234,9 +238,21 @@ class HeldOut(Benchmark):
         return self._turns[item.data.id] if self.many_turns(item) else 1
 
     async def attempt(self, item: Item, talk: Talk) -> Json:
-        """Run the environment's episode; return the replies, and whether the last one was truncated."""
+        """Run the environment's episode; return the replies, and whether the last one was truncated.
+
+        If the environment ends it, because it takes too long or fails, the answer says why: in training such
+        a rollout has failed too.
+
+        Raises:
+            RolloutError: a model gives no answer, or the conversation does not fit into its window.
+        """
         conversation, episode = Conversation(talk, self._limits), self._env.episode(item.data)
-        await conversation.run(episode)
+        try:
+            await conversation.run(episode)
+        except RolloutError as error:
+            if conversation.waiting or isinstance(error, NoAnswer):
+                raise
+            return {"replies": conversation.replies, "cut": False, "stopped": str(error)}
         if not conversation.cut:
             replies = tuple(conversation.replies)
             self._verdicts[item.id] = replies, verdict_of(self._env, item.data, episode, replies)
@@ -253,6 +269,8 @@ class HeldOut(Benchmark):
         replies = tuple(reply for reply in listed if isinstance(reply, str))
         if found.get("cut") is True:
             return Grade(score=0.0, explanation=UNFINISHED[StopReason.LENGTH], measures={"reward": 0.0})
+        if isinstance(stopped := found.get("stopped"), str):
+            return Grade(score=0.0, explanation=stopped, measures={"reward": 0.0})
         known, verdict = self._verdicts.pop(item.id, (None, None))
         if verdict is None or known != replies:
             verdict = self._env.check(item.data, replies)

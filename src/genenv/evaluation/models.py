@@ -20,7 +20,6 @@ from genenv.types import AGENT, JsonObject
 ENDPOINT = "openai:"
 _PART, _PARTS = 1 << 16, 64
 """Bytes that are read of a file at a time, and at how many places; files of up to 4 MiB are read whole."""
-"""JSON files below this size in bytes are hashed with their contents: configurations, manifests."""
 _OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?(?::(?P<policy>[a-z][a-z0-9-]*))?")
 
 
@@ -62,16 +61,6 @@ def assistant(
         return _endpoint(name.removeprefix(ENDPOINT), endpoint, sampling, beside)
     named = named_policy(name)
     return _base(name, policy, sampling) if named is None else _of_run(named, policy, sampling)
-
-
-def run_of(name: str) -> Path | None:
-    """Return the run's folder in a policy's name; None for a model or an endpoint.
-
-    Raises:
-        UsageError: the name has a round, but names no run.
-    """
-    named = named_policy(name)
-    return None if named is None else named.run
 
 
 def named_policy(name: str) -> NamedPolicy | None:
@@ -122,7 +111,7 @@ def check_name(name: str) -> None:
     Raises:
         UsageError: the name is unknown; the message suggests the closest model or run.
     """
-    if name.startswith(ENDPOINT) or run_of(name):
+    if name.startswith(ENDPOINT) or named_policy(name):
         return
     from genenv.backends.local import hub
 

@@ -97,9 +97,10 @@ def write_pages(results: Results, folder: Path) -> str:
     Returns:
         The text of `reproduce.md`.
     """
-    shown, found = tables(results), differences(results)
+    shown, (found, more) = tables(results), differences(results)
+    notes = [*results.notes, *more]
     title = f"The paper beside {results.config.run.name}"
-    text = markdown(title, subtitle(results), shown, found, results.notes)
+    text = markdown(title, subtitle(results), shown, found, notes)
     write_whole(folder / "reproduce.md", text)
     page = chart_page(
         "genenv.research",
@@ -110,7 +111,7 @@ def write_pages(results: Results, folder: Path) -> str:
         subtitle=subtitle(results),
         tables=shown,
         findings=found,
-        notes=results.notes,
+        notes=notes,
     )
     write_whole(folder / "reproduce.html", page)
     return text
@@ -137,7 +138,7 @@ def tables(results: Results) -> list[Table]:
         (
             one.row.paper,
             f"{PAPER_VALIDATION[one.name]:.1f}",
-            _percent([_mean(ends) for ends in one.ends]),
+            _percent([_mean(ends, results.columns) for ends in one.ends]),
         )
         for one in results.rows
         if one.name in PAPER_VALIDATION
@@ -151,8 +152,8 @@ def tables(results: Results) -> list[Table]:
         ),
         Table(
             "Ours",
-            f"Held-out success in percent, by environment{interval}. Rollouts, tokens and seconds are of "
-            "a run without its warm-up, which the rows of a seed share.",
+            f"Held-out success in percent, by environment; the mean is over all tasks{interval}. "
+            "Rollouts, tokens and seconds are of a run without its warm-up, which the rows of a seed share.",
             ("row", *results.columns, "mean", "rollouts", "tokens", "seconds", "seeds", "what it is"),
             body,
         ),
@@ -202,17 +203,20 @@ def _benchmark_line(
     return (row, *cells, _percent(means), str(len(whole)))
 
 
-def _line(name: str, ends: Sequence[Columns], one: Result | None, names: Sequence[str]) -> tuple[str, ...]:
-    cells = [_percent([found[column] for found in ends]) for column in names]
+def _line(
+    name: str, ends: Sequence[Columns], one: Result | None, tasks: Mapping[str, int]
+) -> tuple[str, ...]:
+    cells = [_percent([found[column] for found in ends]) for column in tasks]
     spent = [DASH] * 3
     if one is not None and one.runs:
         spent = [f"{one.spent(budget):,.0f}" for budget in ("attempts", "all tokens", "seconds")]
     about = "after the warm-up" if one is None else one.row.about
-    return (name, *cells, _percent([_mean(found) for found in ends]), *spent, str(len(ends)), about)
+    return (name, *cells, _percent([_mean(found, tasks) for found in ends]), *spent, str(len(ends)), about)
 
 
-def _mean(found: Columns) -> float:
-    return fmean(found.values())
+def _mean(found: Columns, tasks: Mapping[str, int]) -> float:
+    """Return the mean over all tasks, as in the differences."""
+    return fmean([found[column] for column in tasks], list(tasks.values()))
 
 
 def _percent(values: Sequence[float]) -> str:
@@ -222,17 +226,21 @@ def _percent(values: Sequence[float]) -> str:
     return f"{100 * mean:.1f}" + (f" ± {100 * (mean - low):.1f}" if len(values) > 1 else "")
 
 
-def differences(results: Results) -> list[str]:
-    """Return each row held against GenEnv-Random (or the base data) as sentences; none if it was not run."""
+def differences(results: Results) -> tuple[Sequence[str], Sequence[str]]:
+    """Return each row held against GenEnv-Random (or the base data) as sentences, and notes on that.
+
+    There are none if it was not run.
+    """
     there = [one.row.variant for one in results.rows if one.runs]
     against = next((name for name in AGAINST if name in there), None)
     if against is None or len(there) < 2:
-        return []
+        return [], []
     try:
         runs = [run for one in results.rows for run in one.runs]
-        return findings(compare_runs(runs, [(name, against) for name in there if name != against]))
+        compared = compare_runs(runs, [(name, against) for name in there if name != against])
     except UsageError as error:
-        return [f"not compared: {error}"]
+        return [f"not compared: {error}"], []
+    return findings(compared), compared.notes
 
 
 def markdown(
@@ -356,19 +364,22 @@ def reproduce(  # noqa: PLR0913 - a command has the options it has
     policy = load_config(config, overrides).policy
     asked = Measured.checked(named, policy, limit=limit, data=data) if named else None
     plan = Reproduction.begin(out, config, overrides, rows=chosen, seeds=seeds_of(seeds), writer=writer)
-    each = counted(len(plan.grids[0].seeds), "seed")
+    each = counted(len(plan.trained[0].seeds), "seed")
     typer.echo(f"{counted(len(chosen), 'row')}, {each} each, in {out}", err=True)
     with locked(out, out / ".lock"):
         failed = plan.train(jobs=jobs, say=lambda line: typer.echo(masked(inert(line)), err=True))
         text = write_pages(collect(plan, asked), out)  # before a measurement, which may fail
+        unanswered = 0
         if asked is not None:
-            plan.measure(asked, ConsoleReporter())
+            unanswered = plan.measure(asked, ConsoleReporter())
             text = write_pages(collect(plan, asked), out)
     typer.echo(inert(text))
     for name, why in failed.items():
         typer.echo(masked(inert(f"failed: {name}: {why}")))
     typer.echo(f"page: {out / 'reproduce.html'}, as text: {out / 'reproduce.md'}")
-    if failed:
+    if unanswered:
+        typer.echo(f"{counted(unanswered, 'item')} of benchmarks without an answer")
+    if failed or unanswered:
         typer.echo(f"the same command with --resume tries them again: --out {shlex.quote(str(out))}")
         raise typer.Exit(1)
 

@@ -13,6 +13,7 @@ OUT/reproduce.md     the page; reproduce.html has the figures too
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,11 +28,11 @@ from genenv.evaluation.config import OTHERS, EvaluationConfig, load_evaluation_c
 from genenv.evaluation.evaluate import Request, evaluate, read_files, without_kept
 from genenv.evaluation.results import SUMMARY, figures_of, read_summary
 from genenv.progress import Reporter
-from genenv.research.sweeps.grid import Grid
+from genenv.research.sweeps.grid import FILE, Grid
 from genenv.research.sweeps.readings import MeasuredRun, Measurement, read_all
 from genenv.research.sweeps.sweep import is_done, play, warm_up
 from genenv.simulator.source import read_specs
-from genenv.statistics import Figure
+from genenv.statistics import Figure, counted
 
 OFFLINE = "offline"
 _FILE_TASKS = "simulator.file_tasks"
@@ -187,6 +188,7 @@ class Reproduction:
     rows: Mapping[str, Row]
     """Those of this call."""
     grids: Sequence[Grid]
+    """The sweeps that are there, those without a row of this call too."""
     writer: str = ""
     """The endpoint that writes the offline tasks; "" for the warmed-up simulator."""
 
@@ -211,7 +213,7 @@ class Reproduction:
         seeds: Sequence[int],
         writer: str = "",
     ) -> Reproduction:
-        """Plan the sweeps of all rows, or extend those that are there.
+        """Plan the sweeps of all rows, or extend those that are there. A sweep of earlier rows is read too.
 
         Args:
             path: the folder of the reproduction.
@@ -252,12 +254,23 @@ class Reproduction:
                 [*overrides, f'simulator.writes="{PARAMETERS}"'],
             ),
         }
-        grids = [
-            Grid.begin(path / name, config, settings, variants=variants, seeds=seeds, shared_warmup=True)
-            for name, (variants, settings) in plans.items()
-            if variants
-        ]
+        grids = list[Grid]()
+        for name, (variants, words) in plans.items():
+            names, numbers = variants, seeds
+            if not variants and (path / name / FILE).is_file():
+                there = Grid.open(path / name)
+                names, numbers = there.variants, there.seeds
+            if names:
+                grids.append(
+                    Grid.begin(path / name, config, words, variants=names, seeds=numbers, shared_warmup=True)
+                )
         return cls(path, rows, grids, writer)
+
+    @property
+    def trained(self) -> Sequence[Grid]:
+        """The sweeps with a row of this call."""
+        own = {row.variant for row in self.rows.values()}
+        return [grid for grid in self.grids if not own.isdisjoint(grid.variants)]
 
     @property
     def known_rows(self) -> Mapping[str, Row]:
@@ -278,8 +291,8 @@ class Reproduction:
         failed: dict[str, str] = {}
         sizes = [int(row.variant.partition(f"{_FILE_TASKS}=")[2] or 0) for row in self.rows.values()]
         self._check_offline(max(sizes))
-        first = next(self.grids[0].warm_ups())
-        for grid in self.grids:
+        first = next(self.trained[0].warm_ups())
+        for grid in self.trained:
             failed |= warm_up(grid, jobs=jobs, say=say).failed
             if max(sizes) and not self.offline.exists() and is_done(first):
                 self._write(first.path, max(sizes))
@@ -294,30 +307,34 @@ class Reproduction:
             rows: the rows by name; None: those of this call.
         """
         by_variant = {row.variant: name for name, row in (self.rows if rows is None else rows).items()}
-        for cell in self.grids[0].warm_ups():
+        warm_ups = {cell.seed: cell for grid in reversed(self.grids) for cell in grid.warm_ups()}
+        for seed, cell in sorted(warm_ups.items()):
             if is_done(cell):
-                yield BEFORE, cell.seed, cell.path
+                yield BEFORE, seed, cell.path
         for grid in self.grids:
             for cell in grid.cells():
                 if cell.variant in by_variant and is_done(cell):
                     yield by_variant[cell.variant], cell.seed, cell.path
 
-    def measure(self, asked: Measured, reporter: Reporter) -> None:
+    def measure(self, asked: Measured, reporter: Reporter) -> int:
         """Measure the agents on benchmarks; what is measured already is kept.
+
+        Returns:
+            How many items have no answer.
 
         Raises:
             GenenvError: a file, an earlier result or a model is unusable; so is a result of other weights,
                 data or rules.
         """
-        everyone = list(self.agents())
+        everyone, failed = list(self.agents()), 0
         for number, (name, seed, run) in enumerate(everyone, start=1):
             folder = self.measured(name, seed)
             if left := [one for one in asked.names if headline(folder, one, asked.limit) is None]:
                 reporter.note(f"agent {number} of {len(everyone)}: {name}, seed {seed}, on {', '.join(left)}")
             request = asked.request(asked.names, policy=run.as_posix(), out=folder)
             for outcome in evaluate(request, asked.config, reporter):
-                if outcome.failed:
-                    reporter.note(f"{len(outcome.failed)} items of {outcome.name} have no answer")
+                failed += len(outcome.failed)
+        return failed
 
     def measured(self, row: str, seed: int) -> Path:
         """Return the folder with an agent's results on benchmarks."""
@@ -378,7 +395,8 @@ class Results:
     """All rows of a reproduction, as far as they are trained."""
 
     config: RunConfig
-    columns: Sequence[str]
+    columns: Mapping[str, int]
+    """The number of held-out tasks of each column."""
     before: Sequence[Columns]
     """Held-out success after the warm-up, by seed."""
     rows: Sequence[Result]
@@ -410,7 +428,10 @@ def collect(reproduction: Reproduction, asked: Measured | None = None) -> Result
     if is_offline and not any(tokens for _, tokens in read_specs(reproduction.offline)):
         notes.append(f"{_OFFLINE_FILE} states no tokens, so those that wrote these tasks are in no budget")
     found = collect_runs(reproduction.config, rows, runs, place=reproduction.path, notes=notes)
-    return found if asked is None else replace(found, benchmarks=_on_benchmarks(reproduction, asked))
+    if asked is None:
+        return found
+    benchmarks, missing = _on_benchmarks(reproduction, asked)
+    return replace(found, benchmarks=benchmarks, notes=[*found.notes, *missing])
 
 
 def collect_runs(
@@ -439,7 +460,9 @@ def collect_runs(
     if not finished:
         raise UsageError(f"no run in {place} is finished; {'; '.join(notes) or 'train some'}")
     by_column = [(run, columns(run, run.measured[-1])) for run in finished]
-    before = {run.seed: columns(run, run.measured[0]) for run in finished}
+    begun = {run.seed: run for run in reversed(finished)}
+    before = {seed: columns(run, run.measured[0]) for seed, run in begun.items()}
+    notes += _other_beginnings(finished, begun)
     rows = [
         Result(
             name,
@@ -449,23 +472,61 @@ def collect_runs(
         )
         for name, row in of_rows.items()
     ]
-    names = list(dict.fromkeys(name for _, ends in by_column for name in ends))
-    return Results(config, names, [before[seed] for seed in sorted(before)], rows, notes)
+    last = finished[0].measured[-1].scores
+    tasks = Counter(column_of(finished[0], name) for name in last)
+    return Results(config, tasks, [before[seed] for seed in sorted(before)], rows, notes)
 
 
-def _on_benchmarks(reproduction: Reproduction, asked: Measured) -> dict[str, list[Mapping[str, Figure]]]:
+def _other_beginnings(runs: Sequence[MeasuredRun], begun: Mapping[int, MeasuredRun]) -> list[str]:
+    """Return a sentence for each seed whose runs did not all begin with the same agent.
+
+    Args:
+        runs: all runs.
+        begun: by seed, the run whose first measurement is the row before training.
+    """
+    notes: list[str] = []
+    for seed, shown in sorted(begun.items()):
+        own = [run for run in runs if run.seed == seed]
+        other = [run.variant for run in own if run.measured[0].scores != shown.measured[0].scores]
+        if other:
+            notes.append(
+                f"seed {seed} began otherwise in {', '.join(other)}: {BEFORE} is that of {shown.variant}"
+            )
+    return notes
+
+
+def _on_benchmarks(
+    reproduction: Reproduction, asked: Measured
+) -> tuple[dict[str, list[Mapping[str, Figure]]], list[str]]:
+    """Return the main figures by row and seed, and a sentence for each that is missing."""
     found: dict[str, list[Mapping[str, Figure]]] = {}
+    notes: list[str] = []
     for name, seed, _ in reproduction.agents(reproduction.known_rows):
         folder = reproduction.measured(name, seed)
         figures = {one: headline(folder, one, asked.limit) for one in asked.names}
         found.setdefault(name, []).append({one: own for one, own in figures.items() if own is not None})
-    return found
+        lost = [_why_missing(folder, one) for one, own in figures.items() if own is None]
+        notes += [f"{name}, seed {seed}: {', '.join(lost)}"] if lost else []
+    return found, notes
+
+
+def _why_missing(folder: Path, benchmark: str) -> str:
+    summaries = map(read_summary, without_kept(folder.glob(f"*{SUMMARY}")))
+    failed = [one.get("failed") for one in summaries if one["benchmark"] == benchmark]
+    if n := next(filter(None, failed), 0):
+        return f"{counted(n, 'item')} of {benchmark} without an answer"
+    return f"{benchmark} is not measured"
 
 
 def columns(run: MeasuredRun, measurement: Measurement) -> Columns:
     """Return held-out success by member of a mixture; of another environment, in one column."""
-    env = shown_name(run.config.environment.name)
     found: dict[str, list[float]] = {}
     for task_id, score in measurement.scores.items():
-        found.setdefault(task_id.partition(":")[0] if env == mixture.NAME else env, []).append(score)
+        found.setdefault(column_of(run, task_id), []).append(score)
     return {name: fmean(scores) for name, scores in found.items()}
+
+
+def column_of(run: MeasuredRun, task_id: str) -> str:
+    """Return the column of a held-out task: its member of a mixture, or the environment."""
+    env = shown_name(run.config.environment.name)
+    return task_id.partition(":")[0] if env == mixture.NAME else env

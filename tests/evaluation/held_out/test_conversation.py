@@ -7,7 +7,8 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -16,7 +17,7 @@ from genenv.chat.tool_calls import read_calls
 from genenv.config.run import parse_config
 from genenv.environments import load_environment
 from genenv.environments.base import OutOfTurns
-from genenv.errors import ContextOverflow, RolloutError, UsageError
+from genenv.errors import ContextOverflow, NoAnswer, RolloutError, UsageError
 from genenv.evaluation.base import Grade
 from genenv.evaluation.data import DataFolder
 from genenv.evaluation.held_out import Conversation, HeldOut, HeldOutConfig, Limits
@@ -87,6 +88,45 @@ def test_an_environment_that_takes_too_long_fails_the_item(awaits: bool) -> None
     limits = Limits(max_new_tokens=10, context_tokens=100, timeout_s=0.01)
     with pytest.raises(RolloutError, match=r"the environment took longer than 0\.01 s"):
         play(Recited(Reply(text="a"), Reply(text="b")), episode(slow), limits)
+
+
+def test_an_episode_that_its_environment_ends_is_a_wrong_answer_as_in_training(tmp_path: Path) -> None:
+    """Else an agent that makes its environment slow would gain by it: the item would count in no figure."""
+    (tmp_path / "c.toml").write_text('environment.name = "programs"\nagent.episode_timeout_s = 0.01\n')
+    benchmark = HeldOut(HeldOutConfig(config=str(tmp_path / "c.toml")))
+    item = benchmark.load(DataFolder(None), "all")[0]
+    asked = (Message(role="user", content="u"),)
+
+    async def slow(ask: Any) -> None:
+        await ask(asked)
+        await asyncio.Event().wait()
+
+    async def broken(ask: Any) -> None:
+        await ask(asked)
+        raise RolloutError("the tool server is gone")
+
+    async def has_no_simulator(ask: Any) -> None:
+        await ask(asked)
+        raise NoAnswer("the endpoint of the simulated user is down")
+
+    async def twice(ask: Any) -> None:
+        await ask(asked)
+        await ask(asked)
+
+    def attempted(made: Callable[..., Any], *replies: Any) -> Any:
+        benchmark._env = cast(Any, SimpleNamespace(episode=lambda _: episode(made)))
+        return asyncio.run(benchmark.attempt(item, Recited(*replies)))
+
+    for made, why in ((slow, "the environment took longer than 0.01 s"), (broken, "the tool server is gone")):
+        answer = json.loads(json.dumps(attempted(made, "a")))
+        assert answer == {"replies": ["a"], "cut": False, "stopped": why}
+        graded = benchmark.grade(item, answer)
+        assert (graded.score, graded.measures, graded.explanation) == (0.0, {"reward": 0.0}, why)
+    with pytest.raises(NoAnswer, match="simulated user"):
+        attempted(has_no_simulator, "a")
+    for error in (RolloutError("refused"), ContextOverflow("too long"), NoAnswer("down")):
+        with pytest.raises(type(error), match=str(error)):
+            attempted(twice, "a", error)
 
 
 def test_a_timeout_that_the_environments_own_code_raises_is_no_limit_of_the_rollout() -> None:

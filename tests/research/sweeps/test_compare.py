@@ -26,6 +26,7 @@ from genenv.research.sweeps.compare import (
     COST_COLUMNS,
     BudgetContrast,
     Comparison,
+    SampleEfficiency,
     by_metric,
     compare,
     compare_runs,
@@ -35,9 +36,9 @@ from genenv.research.sweeps.compare import (
     paired,
     rows,
 )
-from genenv.research.sweeps.page import final_rows
+from genenv.research.sweeps.page import final_rows, learning_curves
 from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, Measurement, _counted_agents, read_run
-from genenv.statistics import difference
+from genenv.statistics import difference, seeds_needed
 from typed import refused, succeeds
 
 CONFIGS = Path(__file__).parents[3] / "configs"
@@ -132,8 +133,11 @@ def test_all_pairs_are_read_at_one_amount_that_is_asked_for(sweep: Path) -> None
     assert (row.amount, row.means[0]) == (amount, pytest.approx(fmean(by_hand)))
     assert not [note for note in found.notes if "less than" in note]
     said = succeeds("compare", sweep, "--at", "sampled tokens=1e9").stdout
-    assert "1,000,000,000" in said
-    assert said.count("less than 1,000,000,000: it is read at its end") == 9
+    assert (
+        "variation:base at equal sampled tokens lacks 3 seeds (0, 1, 2): one of the two runs spent less"
+        in said
+    )
+    assert said.count("1,000,000,000") == 1, "in the note alone"
     assert "must be BUDGET=AMOUNT" in refused("compare", sweep, "--at", "attempts=many")
     assert "nowhere does not exist" in refused("compare", "nowhere", "--at", "attempts=9")
     assert "unknown budget" in refused("compare", sweep, "--at", "token=5")
@@ -198,6 +202,17 @@ def test_few_tasks_are_named_where_no_number_of_seeds_is_enough() -> None:
     assert "no number of seeds would show it on these 4 held-out tasks" in line
 
 
+def test_the_seeds_that_would_show_a_difference_are_those_of_all_tests_together() -> None:
+    rng = np.random.default_rng(0)
+    apart = difference(rng.normal(0.02, 0.1, (9, 50)) + rng.normal(0, 0.05, (9, 1)), np.zeros((9, 50)))
+    assert apart.spread is not None
+    rows = [BudgetContrast(name, "z", apart, 1.0, AT_THE_END, 1.0, (0.5, 0.4)) for name in "abcd"]
+    for number in (1, 4):
+        line = findings(Comparison("e", {}, rows[:number], []))[0]
+        needed = seeds_needed(apart.value, apart.spread, 0.05 / number)
+        assert f"about {needed} seeds would show it" in line
+
+
 @pytest.mark.long
 def test_without_a_plan_all_are_held_against_the_first_and_that_is_said(sweep: Path) -> None:
     runs = [sweep / name / f"seed-{seed}" for name in ("grammar", "base") for seed in (0, 1)]
@@ -242,6 +257,39 @@ def of_rounds(
     return MeasuredRun(Path(variant, str(seed)), variant, seed, parse_config(document), measurements, metrics)
 
 
+def test_a_difference_on_a_line_over_several_rounds_is_shown_and_not_tested() -> None:
+    """Both are on one curve, 0.3 to 0.7 within the first tokens; one spends three times as many."""
+
+    def ran(name: str, seed: int, spent: float, middle: int) -> MeasuredRun:
+        noise = seed / 500
+        ends = measured(0, 0, 0.3 + noise, 0.3), measured(4, spent, 0.7, 0.7 - noise)
+        return of_rounds(
+            name, seed, 4, ends[0], *[measured(middle, 50, 0.7, 0.7 + noise)] * bool(middle), ends[1]
+        )
+
+    def compared(middle: int) -> Comparison:
+        runs = [ran(name, seed, 100, middle) for name in "cd" for seed in range(3)]
+        runs += [ran("dear", seed, 300, middle) for seed in range(3)]
+        return compare_runs(runs, [("dear", "c"), ("dear", "d"), ("c", "d")])
+
+    far = compared(0)
+    by_pair = {one.one: one for one in far.contrasts if one.budget == "attempts"}
+    assert by_pair["dear"].difference.value < -0.2
+    assert (by_pair["dear"].outcome(), by_pair["dear"].rounds_around) == ("between measurements, no test", 4)
+    assert by_pair["dear"].numbers()[3:5] == ("", "")
+    assert by_pair["c"].adjusted == by_pair["c"].difference.p == 1.0, "Holm counts what is tested"
+    assert findings(far)[0].startswith("dear against c, at the end")
+    assert [note for note in far.notes if "rounds apart" in note] == [
+        "measurements are up to 4 rounds apart: success at equal attempts, agent tokens, sampled tokens, all "
+        "tokens that is read on a straight line between them is shown and not tested; run.eval_every=1 "
+        "measures every round"
+    ]
+    near = compared(3)
+    assert all(one.is_tested for one in near.contrasts if one.budget == "attempts")
+    assert findings(near)[0].startswith("dear against c, at 100 attempts each")
+    assert not [note for note in near.notes if "rounds apart" in note]
+
+
 def test_a_run_that_has_just_begun_takes_no_budget_from_the_others(tmp_path: Path) -> None:
     whole = [
         of_rounds(variant, seed, 4, measured(0, 0, 0.2, 0.3), measured(4, 100, 0.4 + lead, 0.5 + seed / 50))
@@ -275,6 +323,31 @@ def test_an_amount_before_the_first_measurement_of_a_run_is_in_no_row_and_is_sai
     assert "all tokens" in {one.budget for one in late.contrasts}
     assert "a:b at equal all tokens lacks 3 seeds (0, 1, 2): " in "".join(early.notes)
     assert not [note for note in late.notes if "lacks" in note]
+
+
+def test_an_amount_that_a_run_never_spent_is_in_no_row_and_is_said() -> None:
+    runs = [
+        of_rounds(name, seed, 4, measured(0, 0, 0.2, 0.3), measured(4, spent, 0.5, 0.5 + seed / 50))
+        for name, ends in (("a", (1000, 1000, 400)), ("b", (1000, 500, 1000)))
+        for seed, spent in enumerate(ends)
+    ]
+    found = compare_runs(runs, [("a", "b")], at={"all tokens": 900})
+    assert [one.difference.seeds for one in found.contrasts if one.budget == "all tokens"] == [1]
+    (said,) = (note for note in found.notes if "lacks" in note)
+    assert said == ("a:b at equal all tokens lacks 2 seeds (1, 2): one of the two runs spent less than 900")
+    beyond = compare_runs(runs, [("a", "b")], at={"all tokens": 1e6})
+    assert "all tokens" not in {one.budget for one in beyond.contrasts}
+
+
+def test_curves_are_drawn_where_all_runs_are_measured() -> None:
+    runs = [
+        of_rounds("a", seed, 4, measured(0, begun, 0.2), measured(4, 1000, 0.5))
+        for seed, begun in enumerate((400, 600))
+    ]
+    chart = learning_curves({"a": runs, "b": [of_rounds("b", 0, 0, measured(0, 900, 0.2))]}, "attempts", "")
+    assert chart is not None
+    drawn = {group["name"]: group["x"] for group in cast(Any, chart)["groups"]}
+    assert (drawn["a (2)"][0], drawn["a (2)"][-1], drawn["b (1)"]) == (600, 1000, [900])
 
 
 def test_only_held_out_tasks_that_all_runs_measured_count_anywhere() -> None:
@@ -335,6 +408,34 @@ def test_runs_of_one_variant_with_other_settings_are_said_to_be_so() -> None:
     said = next(note for note in found.notes if note.startswith("the runs of a differ in "))
     assert {"agent.rollouts", "run.rounds"} == set(said.partition(" in ")[2].partition(":")[0].split(", "))
     assert not [note for note in found.notes if note.startswith("the runs of b")]
+
+
+def test_variants_that_differ_in_what_their_names_do_not_say_are_said_to(tmp_path: Path) -> None:
+    half, base = "rl+agent.advantage=mine.py:half", "base+agent.lr=1e-4"
+
+    def ran(variant: str, seed: int, digest: str, **settings: Any) -> MeasuredRun:
+        config = parse_config(
+            with_variant({"environment": {"name": "programs"}, "run": {"rounds": 4}}, variant)
+        )
+        path = tmp_path / variant / str(seed)
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "files.json").write_text(json.dumps({"environment.file": digest, "agent.advantage": variant}))
+        results = measured(0, 0, 0.2, 0.3), measured(4, 100, 0.5, 0.5 + seed / 50)
+        config = with_values(
+            config, {"run.seed": seed, "run.keep_checkpoints": 5 + (variant == base), **settings}
+        )
+        return MeasuredRun(path, variant, seed, config, results, {number: {} for number in range(5)})
+
+    unlike = {"policy.model": "qwen2.5-7b", "agent.max_new_tokens": 2048, "run.rounds": 3}
+    alike = [ran(name, seed, "f") for name in (half, base) for seed in (0, 1)]
+    assert not [note for note in compare_runs(alike).notes if "differ" in note or "is not the same" in note]
+    runs = [*alike[:2], *(ran(base, seed, "g", **unlike) for seed in (0, 1))]
+    notes = compare_runs(runs, [(base, half)]).notes
+    (said,) = (note for note in notes if "which neither name says" in note)
+    assert said.startswith(f"{base} and {half} differ in ")
+    assert {*said.partition(" in ")[2].partition(", which")[0].split(", ")} == {*unlike}
+    (said,) = (note for note in notes if "is not the same" in note)
+    assert said.startswith(f"{base} and {half}: what environment.file names is not the same in both: ")
 
 
 def test_a_contrast_named_both_ways_is_one_test_and_one_with_itself_none() -> None:
@@ -443,6 +544,37 @@ def test_a_level_that_runs_begin_at_is_not_one_that_they_never_reached() -> None
     assert (found.missing, found.begun) == ((0, 0), (2, 0))
     said = next(one for one in findings(compare_runs(runs, [("a", "b")])) if one.startswith("Attempts"))
     assert "a began there in 2 of 2 seeds" in said
+
+
+def test_rollouts_that_both_runs_share_are_of_neither() -> None:
+    """As those of a warm-up, or of a run from which both go on in round 10."""
+
+    def ran(name: str, seed: int, each: float, *solved: float, past: float) -> MeasuredRun:
+        began = measured(0, 0, 0.1), measured(1, past, 0.3)
+        own = [measured(n, past + n * each, value) for n, value in enumerate(solved, 2)]
+        return of_rounds(name, seed, 4, *(began if past else ()), *own)
+
+    def found(past: float, *solved: float) -> tuple[SampleEfficiency, str]:
+        runs = [ran("slow", seed, 100 + seed, *solved, past=past) for seed in range(3)]
+        runs += [ran("fast", seed, 50 + seed, *solved, past=past) for seed in range(3)]
+        compared = compare_runs(runs, [("fast", "slow")])
+        (one,) = compared.sample_efficiency
+        return one, next(line for line in findings(compared) if line.startswith("Attempts"))
+
+    alone, later = found(0, 0.3, 0.4, 0.5), found(10_000, 0.3, 0.4, 0.5)
+    assert alone[0].ratio is not None
+    assert 0.4 < alone[0].ratio[0] < 0.6
+    assert later[0].ratio == pytest.approx(alone[0].ratio)
+    at_once, said = found(10_000, 0.3, 0.3, 0.3)
+    assert (at_once.ratio, at_once.begun) == (None, (3, 3))
+    assert "fast began there in 3 of 3 seeds" in said
+    far = [
+        of_rounds(n, s, 4, measured(0, 0, 0.1), measured(4, spent, 0.5))
+        for n, spent in (("a", 90), ("b", 80))
+        for s in (0, 1)
+    ]
+    (line,) = (one for one in findings(compare_runs(far)) if one.startswith("Attempts"))
+    assert "b was not measured near there in 2 of 2 seeds" in line
 
 
 def test_with_seats_the_leading_agent_counts_and_with_a_regret_the_weak_one() -> None:

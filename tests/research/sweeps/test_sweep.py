@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ import pytest
 from genenv.config.run import load_config
 from genenv.errors import DataError, UsageError
 from genenv.research.sweeps.grid import Cell, Grid, rounds_done
-from genenv.research.sweeps.sweep import threads_of
+from genenv.research.sweeps.sweep import _last_words, _Running, threads_of
 from genenv.runs.store.store import PoolStore
 from typed import refused, run, succeeds
 
@@ -116,6 +117,24 @@ def playing(out: Path, rounds: int) -> tuple[subprocess.Popen[bytes], Cell]:
     while time.monotonic() < end and (rounds_done(cell) or (0, 0))[0] < 1:
         time.sleep(0.1)
     return process, cell
+
+
+def test_a_run_that_is_killed_is_not_blamed_on_what_an_earlier_process_said(tmp_path: Path) -> None:
+    cell = Cell("base", 0, tmp_path / "seed-0")
+    cell.log.write_text("genenv: an error of yesterday\n")
+    yesterday = cell.log.stat().st_size
+
+    def ended(code: str) -> str:
+        process = get_context("spawn").Process(target=exec, args=(code,))
+        process.start()
+        process.join()
+        return _last_words(_Running(cell, process, 0.0, yesterday))
+
+    assert ended("import os; os.kill(os.getpid(), 9)") == f"it was killed by SIGKILL (see {cell.log})"
+    assert ended("raise SystemExit(3)") == "it said nothing (exit code 3)"
+    with cell.log.open("a") as said:
+        said.write("genenv: an error of today\n")
+    assert ended("raise SystemExit(2)") == f"an error of today (see {cell.log})"
 
 
 @pytest.mark.long

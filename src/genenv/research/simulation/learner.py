@@ -99,7 +99,6 @@ class SimulatedAgent:
         config: the settings of the simulation.
         rng: the agent's random numbers. Every round draws the same count, so two agents that start with equal
             generators have the same noise.
-        have the same noise.
     """
 
     def __init__(self, config: LabConfig, rng: np.random.Generator) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,14 +19,16 @@ from genenv.research.sweeps.notes import notes_of
 from genenv.research.sweeps.readings import (
     AT_THE_END,
     BUDGETS,
+    MOST_ROUNDS,
     OUTCOMES,
     MeasuredRun,
     Pair,
     amount_of,
     finished,
-    is_before,
     paired,
     read_all,
+    shared_past,
+    unmeasured,
     usable,
 )
 from genenv.research.sweeps.recovery import (
@@ -61,17 +63,29 @@ class BudgetContrast(Contrast):
     """Of the budget, the mean over seeds; NaN at the end."""
     means: tuple[float, float]
     """Held-out success of both, over the seeds that both have."""
+    rounds_around: int = 0
+    """The most rounds between two measurements between which a run was read; 0 if all were measured there."""
 
     more_less: ClassVar[tuple[str, str]] = ("better", "worse")
 
+    @property
+    def is_tested(self) -> bool:
+        """Whether the difference has a p-value: not at `OUTCOMES`, nor far from a measurement."""
+        return self.budget not in OUTCOMES and self.rounds_around <= MOST_ROUNDS
+
     def outcome(self) -> str:
-        """What is shown; at a budget of `OUTCOMES` nothing is tested."""
-        return "an outcome, no test" if self.budget in OUTCOMES else super(BudgetContrast, self).outcome()
+        """What is shown; a difference that is not tested is neither better nor worse."""
+        if self.is_tested:
+            return super(BudgetContrast, self).outcome()
+        return "an outcome, no test" if self.budget in OUTCOMES else "between measurements, no test"
 
 
 @dataclass(frozen=True, slots=True)
 class SampleEfficiency:
-    """The ratio of rollouts that two variants need to reach a level of held-out success."""
+    """The ratio of rollouts that two variants need to reach a level of held-out success.
+
+    Rollouts that both runs of a seed share do not count.
+    """
 
     one: str
     other: str
@@ -83,7 +97,9 @@ class SampleEfficiency:
     missing: tuple[int, int]
     """The numbers of seeds in which `one`, and `other`, never reached the level."""
     begun: tuple[int, int]
-    """The numbers of seeds in which `one`, and `other`, began at it, before any rollout."""
+    """The numbers of seeds in which `one`, and `other`, began at it, before any rollout of their own."""
+    far: tuple[int, int]
+    """The numbers of seeds in which `one`, and `other`, came to it between measurements of several rounds."""
     seeds: int
 
 
@@ -113,7 +129,7 @@ def compare(
         paths: folders of runs and sweeps.
         asked: pairs to compare; if empty, those that the sweeps named, or all variants with the first.
         at: amounts of budgets at which all runs are read; of other budgets, what the cheaper run of a pair
-            spent. A run that spent less is read at its end, which a note says.
+            spent. A pair of which a run spent less is left out, which a note says.
 
     Raises:
         UsageError: there are fewer than two variants, different environments or held-out tasks, no seed in
@@ -169,11 +185,10 @@ def compare_runs(
     for budget in (AT_THE_END, *BUDGETS):
         fixed = (at or {}).get(budget)
         rows = [_contrast(variants, pair, budget, fixed) for pair in pairs]
-        tested = with_holm([row for row in rows if row is not None])
-        found += [replace(row, adjusted=math.nan) for row in tested] if budget in OUTCOMES else tested
+        found += with_holm([row for row in rows if row is not None])
     if not found:
         raise UsageError("no two of these runs have the same seed (run.seed): nothing is paired")
-    notes += notes_of(readings, variants, pairs, at or {})
+    notes += [*notes_of(readings, variants, pairs, at or {}), *_not_tested(found)]
     return Comparison(
         env,
         variants,
@@ -202,37 +217,57 @@ def _contrast(
     if not runs:
         return None
     tasks = sorted(_shared_tasks([run for both in runs for run in both]))
-    amounts: list[float] = []
+    amounts, around = list[float](), list[int]()
     scores: tuple[list[list[float]], list[list[float]]] = ([], [])
     for both in runs:
         amount = amount_of(both, budget, fixed)
-        if budget != AT_THE_END and (amount <= 0 or is_before(both, budget, amount)):
-            continue  # one is only measured at its beginning, or was first measured after this amount
+        if budget != AT_THE_END and (amount <= 0 or unmeasured(both, budget, amount)):
+            continue  # one is only measured at its beginning, or was first measured later, or spent less
         found = [run.measured[-1].scores if budget == AT_THE_END else run.at(budget, amount) for run in both]
         if any(tasks[0] not in of_run for of_run in found):
             return None  # one has spent as much in the world before the shift already
         for side, of_run in zip(scores, found, strict=True):
             side.append([of_run[name] for name in tasks])
         amounts.append(amount)
+        around += [0 if budget == AT_THE_END else run.rounds_around(budget, amount) for run in both]
     if not amounts:
         return None
     one, other = (np.array(side, dtype=np.float64) for side in scores)
     apart = difference(one, other)
     means = (float(one.mean()), float(other.mean()))
-    return BudgetContrast(*pair, apart, apart.p, budget, fmean(amounts), means)
+    row = BudgetContrast(*pair, apart, apart.p, budget, fmean(amounts), means, max(around))
+    return row if row.is_tested else replace(row, difference=replace(apart, p=math.nan), adjusted=math.nan)
+
+
+def _not_tested(contrasts: Sequence[BudgetContrast]) -> list[str]:
+    """Return a sentence if differences are read too far from measurements to be tested."""
+    far = [one for one in contrasts if one.rounds_around > MOST_ROUNDS and one.budget not in OUTCOMES]
+    if not far:
+        return []
+    budgets = ", ".join(dict.fromkeys(one.budget for one in far))
+    return [
+        f"measurements are up to {max(one.rounds_around for one in far)} rounds apart: success at equal "
+        f"{budgets} that is read on a straight line between them is shown and not tested; run.eval_every=1 "
+        "measures every round"
+    ]
 
 
 def _reached(variants: Mapping[str, Sequence[MeasuredRun]], pair: tuple[str, str]) -> SampleEfficiency:
     """Compare rollouts to the level at which `other` ends, or is now if no pair of runs is finished."""
     runs = usable(paired(variants, pair))
+    shared = [(*both, shared_past(both)) for both in runs]
     ends = [other.measured[-1].mean for _, other in runs]
     level = fmean(ends) - ROUNDING if ends else math.nan
-    took = [(one.spent_to_reach(level), other.spent_to_reach(level)) for one, other in runs]
-    both = [(a, b) for a, b in took if a and b]
+    took = [(one.spent_to_reach(level, n), other.spent_to_reach(level, n)) for one, other, n in shared]
+    far = (
+        sum(a is not None and math.isnan(a) for a, _ in took),
+        sum(b is not None and math.isnan(b) for _, b in took),
+    )
+    both = [(a, b) for a, b in took if a and b and not math.isnan(a + b)]
     value = ratio([a for a, _ in both], [b for _, b in both]) if len(both) > 1 else None
     missing = sum(a is None for a, _ in took), sum(b is None for _, b in took)
     begun = sum(a == 0 for a, _ in took), sum(b == 0 for _, b in took)
-    return SampleEfficiency(*pair, level, value, missing, begun, len(runs))
+    return SampleEfficiency(*pair, level, value, missing, begun, far, len(runs))
 
 
 def _by_variant(readings: Sequence[MeasuredRun]) -> dict[str, list[MeasuredRun]]:
@@ -349,28 +384,31 @@ def rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
 
 
 def findings(comparison: Comparison) -> list[str]:
-    """Return the conclusions as sentences: of each pair at equal rollouts if known, else at the end."""
+    """Return the conclusions as sentences: of each pair at equal rollouts if tested, else at the end."""
+    tests = Counter(one.budget for one in comparison.contrasts if one.is_tested)
+    at_end = {(one.one, one.other) for one in comparison.contrasts if one.budget == AT_THE_END}
     chosen = {
         (one.one, one.other): one
         for budget in (AT_THE_END, "attempts")
         for one in comparison.contrasts
-        if one.budget == budget
+        if one.budget == budget and (one.is_tested or (one.one, one.other) not in at_end)
     }
     return [
-        *map(_contrast_text, chosen.values()),
+        *(_contrast_text(one, tests[one.budget]) for one in chosen.values()),
         *(_reached_text(one) for one in comparison.sample_efficiency),
         *map(recovery_text, comparison.recoveries),
         *map(recovery_contrast_text, comparison.recovery_contrasts),
     ]
 
 
-def _contrast_text(one: BudgetContrast) -> str:
-    """What is shown at a budget; within noise also how many seeds would settle it."""
+def _contrast_text(one: BudgetContrast, tests: int) -> str:
+    """What is shown at a budget, of so many tests; within noise also how many seeds would settle it."""
     where = "at the end" if one.budget == AT_THE_END else f"at {one.amount:,.0f} {one.budget} each"
     found, settled = one.difference, ""
     if one.outcome() == WITHIN_NOISE and found.value and found.spread is not None:
         held_out = f"no number of seeds would show it on these {counted(found.spread.tasks, 'held-out task')}"
-        shown = f"about {found.needed} seeds would show it" if found.needed else held_out
+        needed = found.needed(tests)
+        shown = f"about {needed} seeds would show it" if needed else held_out
         if found.seeds < _FEW_SEEDS:
             shown += f", as far as {counted(found.seeds, 'seed')} can say"
         settled = f"; if this is the true difference, {shown}"
@@ -391,7 +429,11 @@ def _reached_text(one: SampleEfficiency) -> str:
     start = f"Attempts of {one.one} to {one.level:z.1%}, where {one.other} ends"
     missing = [
         f"{name} {what} in {count} of {counted(one.seeds, 'seed')}"
-        for what, counts in (("never came there", one.missing), ("began there", one.begun))
+        for what, counts in (
+            ("never came there", one.missing),
+            ("began there", one.begun),
+            ("was not measured near there", one.far),
+        )
         for name, count in zip((one.one, one.other), counts, strict=True)
         if count
     ]

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from genenv.config.resolved import by_key
+from genenv.config.resolved import FREE, by_key
 from genenv.config.run import RunConfig
+from genenv.config.tables import flat
+from genenv.config.variants import with_variant
+from genenv.errors import UsageError
 from genenv.research.sweeps.readings import (
     AT_THE_END,
     BUDGETS,
     MeasuredRun,
     amount_of,
     finished,
-    is_before,
     paired,
+    unmeasured,
     usable,
 )
 from genenv.statistics import counted
@@ -24,6 +26,9 @@ from genenv.types import Json
 
 _OWN_SETTINGS = {"run.seed", "run.name", "policy.threads"}
 """Settings in which the runs of a variant may differ."""
+_OF_NO_RESULT = {*_OWN_SETTINGS, *FREE, "preset", "variant"} - {"run.rounds", "run.eval_every"}
+"""Settings in which compared runs may differ without a note."""
+_MOST_NAMED = 8
 
 
 def notes_of(
@@ -44,33 +49,34 @@ def notes_of(
     return [
         *_unpaired(variants, pairs),
         *_other_tasks(variants, pairs),
+        *_unlike(variants, pairs),
         *_other_files(variants),
         *_other_settings(variants),
         *_not_compared(variants, pairs),
         *(["the policies are scripted and learn from nothing: this tries settings, not variants"] * scripted),
         *_unfinished(variants, pairs),
-        *_too_early(variants, pairs, at),
-        *_read_between(readings),
-        *_spent_less(readings, at),
+        *_unmeasured(variants, pairs, at),
     ]
 
 
-def _too_early(
+def _unmeasured(
     variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tuple[str, str]], at: Mapping[str, float]
 ) -> list[str]:
-    """Return a sentence for each budget and pair that lacks seeds, as one run was first measured later."""
+    """Return a sentence for each budget and pair that lacks seeds, as one run was not measured there."""
     found: list[str] = []
     for budget in BUDGETS:
         for pair in pairs:
             runs = usable(paired(variants, pair))
             amounts = [amount_of(both, budget, at.get(budget)) for both in runs]
-            both_amounts = zip(runs, amounts, strict=True)
-            late = [both[0].seed for both, n in both_amounts if n > 0 and is_before(both, budget, n)]
-            if late:
-                found.append(
-                    f"{':'.join(pair)} at equal {budget} lacks {counted(len(late), 'seed')} "
-                    f"({', '.join(map(str, late))}): one of the two runs was first measured after more"
-                )
+            seeds: defaultdict[str, list[int]] = defaultdict(list)
+            for both, amount in zip(runs, amounts, strict=True):
+                if amount > 0 and (why := unmeasured(both, budget, amount)):
+                    seeds[f"{why} than {amount:,.0f}" if budget in at else why].append(both[0].seed)
+            found += [
+                f"{':'.join(pair)} at equal {budget} lacks {counted(len(lost), 'seed')} "
+                f"({', '.join(map(str, lost))}): {why}"
+                for why, lost in seeds.items()
+            ]
     return found
 
 
@@ -107,7 +113,7 @@ def _other_tasks(
     notes: list[str] = []
     for pair in pairs:
         one, other = (_environment(variants[name][0].config) for name in pair)
-        if differing := sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key)):
+        if differing := sorted(_differing(one, other)):
             notes.append(
                 f"{pair[0]} and {pair[1]} differ in {', '.join(differing)}: if held-out tasks of one id are "
                 "other tasks with that, the difference is one of tasks too"
@@ -115,18 +121,62 @@ def _other_tasks(
     return notes
 
 
+def _unlike(variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a sentence for each pair whose runs differ in what neither variant's name says."""
+    notes: list[str] = []
+    for pair in pairs:
+        said = _said_by(pair[0]) | _said_by(pair[1]) | _OF_NO_RESULT
+        keys = dict.fromkeys(
+            key
+            for both in paired(variants, pair)
+            for key in _differing(*(by_key(run.config) for run in both))
+            if key not in said and key not in _environment(both[0].config)
+        )
+        if keys:
+            more = f" and {len(keys) - _MOST_NAMED} more" if len(keys) > _MOST_NAMED else ""
+            notes.append(
+                f"{pair[0]} and {pair[1]} differ in {', '.join(list(keys)[:_MOST_NAMED])}{more}, which "
+                "neither name says: the difference is one of these settings too"
+            )
+        one, other = (_versions(variants[name]) for name in pair)
+        notes += [
+            f"{pair[0]} and {pair[1]}: what {key} names is not the same in both: the difference is one of "
+            "these files too"
+            for key in one
+            if key not in said and key in other and one[key].keys().isdisjoint(other[key])
+        ]
+    return notes
+
+
+def _versions(runs: Sequence[MeasuredRun]) -> Mapping[str, Mapping[str, list[int]]]:
+    """Return the seeds of a variant's runs by setting and digest of the file that it names."""
+    found: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        for key, digest in stored_digests(run.path).items():
+            found[key][digest].append(run.seed)
+    return found
+
+
+def _differing(one: Mapping[str, Json], other: Mapping[str, Json]) -> list[str]:
+    """Return the keys in which two tables of settings differ."""
+    return [key for key in {**one, **other} if one.get(key) != other.get(key)]
+
+
+def _said_by(variant: str) -> set[str]:
+    """Return the settings that a variant's name stands for; none if it is no variant's."""
+    try:
+        return set(flat(with_variant({}, variant)))
+    except UsageError:
+        return set()
+
+
 def _other_files(variants: Mapping[str, Sequence[MeasuredRun]]) -> list[str]:
     """Return a sentence for each of the user's files that runs of one variant used in several versions."""
     notes: list[str] = []
     for name, runs in variants.items():
-        seeds: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        for run in runs:
-            for key, digest in stored_digests(run.path).items():
-                seeds[key, digest].append(run.seed)
-        for key in dict.fromkeys(key for key, _ in seeds):
-            versions = [found for (of, _), found in seeds.items() if of == key]
+        for key, versions in _versions(runs).items():
             if len(versions) > 1:
-                told = " and ".join(f"seeds {', '.join(map(str, found))}" for found in versions)
+                told = " and ".join(f"seeds {', '.join(map(str, found))}" for found in versions.values())
                 notes.append(f"{name}: what {key} names is not the same in {told}; play some of them again")
     return notes
 
@@ -159,32 +209,4 @@ def _unfinished(variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[t
         for name, runs in variants.items()
         for run in runs
         if not run.finished
-    ]
-
-
-def _spent_less(readings: Sequence[MeasuredRun], at: Mapping[str, float]) -> list[str]:
-    """Return a sentence for each run that spent less of a budget than the amount at which it is read."""
-    return [
-        f"{reading.path} spent {spent:,.0f} {budget}, less than {amount:,.0f}: it is read at its end"
-        for budget, amount in at.items()
-        for reading in readings
-        if (spent := reading.measured[-1].spent[budget]) < amount
-    ]
-
-
-def _read_between(readings: Sequence[MeasuredRun]) -> list[str]:
-    """Return a sentence if success at equal budgets is read between measurements of several rounds."""
-    most = max(
-        (
-            after.round - before.round
-            for run in readings
-            for before, after in itertools.pairwise(run.in_last_world())
-        ),
-        default=1,
-    )
-    if most < 2:
-        return []
-    return [
-        f"measurements are up to {most} rounds apart: success at equal budgets is read on straight lines "
-        "between them; run.eval_every=1 measures every round"
     ]

@@ -94,7 +94,9 @@ def learning_curves(variants: Runs, budget: str, note: str) -> JsonObject | None
         return None
     lines = dict[str, Line]()
     for name, runs in variants.items():
-        amounts = np.linspace(0, min(run.measured[-1].spent[budget] for run in runs), _POINTS)
+        start = max(run.measured[0].spent[budget] for run in runs)
+        end = min(run.measured[-1].spent[budget] for run in runs)
+        amounts = np.linspace(start, end, _POINTS if start <= end else 0)
         lines[f"{name} ({len(runs)})"] = {
             float(x): mean_interval([fmean(run.at(budget, x).values()) for run in runs]) for x in amounts
         }

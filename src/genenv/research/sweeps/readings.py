@@ -34,8 +34,9 @@ OUTCOMES = frozenset({"optimizer steps"})
 """Budgets that a variant does not spend but brings about. A run makes a step for each batch of tasks with
 mixed outcomes, which is what curricula change. So success at equal steps describes how a difference came
 about, and is no test of a variant."""
-
-
+MOST_ROUNDS = 1
+"""The most rounds between two measurements for a test of success that is read between them. Over more rounds
+the straight line between them is no measurement: learning curves are not straight."""
 AT_THE_END = "the end"
 """Stands beside the budgets for what a run ends with, whatever it spent."""
 
@@ -95,24 +96,42 @@ class MeasuredRun:
             name: (1 - share) * before.scores[name] + share * after.scores[name] for name in before.scores
         }
 
+    def rounds_around(self, budget: str, amount: float) -> int:
+        """Return the rounds between the two measurements around a spent amount; 0 if it was measured."""
+        spent = [measurement.spent[budget] for measurement in self.measured]
+        place = bisect.bisect_left(spent, amount)
+        if place in (0, len(spent)) or spent[place] == amount:
+            return 0
+        return self.measured[place].round - self.measured[place - 1].round
+
     def in_last_world(self) -> Sequence[Measurement]:
         """Return the measurements on the tasks of the last environment: all, unless there was a shift."""
         last = self.measured[-1].scores.keys()
         return [measurement for measurement in self.measured if measurement.scores.keys() == last]
 
-    def spent_to_reach(self, level: float) -> float | None:
+    def spent_to_reach(self, level: float, shared: int = 0) -> float | None:
         """How many rollouts were spent when held-out success first reached a level; None if it never did.
 
-        Where the world has changed, success counts that is of the last one.
+        NaN if it was not measured near there (`MOST_ROUNDS`). Where the world has changed, success counts
+        that is of the last one.
+
+        Args:
+            level: the level; 0 rollouts if the run began at it.
+            shared: how many first measurements are of another run too (`shared_past`). Rollouts until the
+                last of them do not count.
         """
-        measured = self.in_last_world()
+        begun = self.measured[shared - 1].spent["attempts"] if shared else 0.0
+        last = self.measured[-1].scores.keys()
+        measured = [one for one in self.measured[max(0, shared - 1) :] if one.scores.keys() == last]
         if measured[0].mean >= level:
-            return measured[0].spent["attempts"]
+            return 0.0
         for before, after in itertools.pairwise(measured):
             if after.mean >= level:
+                if after.round - before.round > MOST_ROUNDS:
+                    return math.nan
                 share = (level - before.mean) / (after.mean - before.mean)
-                spent = before.spent["attempts"]
-                return spent + share * (after.spent["attempts"] - spent)
+                spent = before.spent["attempts"] - begun
+                return spent + share * (after.spent["attempts"] - before.spent["attempts"])
         return None
 
 
@@ -136,15 +155,24 @@ def usable(runs: Sequence[Pair]) -> list[Pair]:
     return finished(runs) or list(runs)
 
 
+def shared_past(both: Pair) -> int:
+    """Return how many first measurements both runs share: of a warm-up, or of a run that both go on from."""
+    equal = [one == other for one, other in zip(*(run.measured for run in both), strict=False)]
+    return (*equal, False).index(False)
+
+
 def amount_of(both: Pair, budget: str, fixed: float | None) -> float:
     """Return what both runs of a pair have spent: `fixed`, or all of the cheaper one; 0 if one began only."""
     amount = min(run.measured[-1].spent.get(budget, math.nan) for run in both)
     return amount if fixed is None or amount <= 0 else fixed
 
 
-def is_before(both: Pair, budget: str, amount: float) -> bool:
-    """Return whether an amount was spent before one of the runs was first measured."""
-    return any(amount < run.measured[0].spent.get(budget, math.nan) for run in both)
+def unmeasured(both: Pair, budget: str, amount: float) -> str:
+    """Return why a pair cannot be read at an amount, outside of its measurements; empty if it can."""
+    first, last = ([run.measured[place].spent.get(budget, math.nan) for run in both] for place in (0, -1))
+    if any(amount < spent for spent in first):
+        return "one of the two runs was first measured after more"
+    return "one of the two runs spent less" if any(amount > spent for spent in last) else ""
 
 
 def read_run(path: Path, variant: str | None = None) -> MeasuredRun:

@@ -62,6 +62,8 @@ class _Running:
     cell: Cell
     process: BaseProcess
     began: float
+    said_before: int = 0
+    """Bytes of the log that an earlier process wrote."""
 
 
 def play(grid: Grid, *, jobs: int, say: Callable[[str], None]) -> Outcome:
@@ -120,11 +122,12 @@ def _begun(grid: Grid, cell: Cell, jobs: int) -> _Running:
     cell.path.parent.mkdir(parents=True, exist_ok=True)
     config = load_config(grid.config)
     words = [*_words(grid, cell, config, threads_of(jobs)), "--out", str(cell.path)]
+    said = cell.log.stat().st_size if cell.log.is_file() else 0
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads_of(jobs))}
     process = _processes(config).Process(target=_train, args=(words, str(cell.log), environment, os.getcwd()))
     with _threads(environment["OMP_NUM_THREADS"]):
         process.start()
-    return _Running(cell, process, time.monotonic())
+    return _Running(cell, process, time.monotonic(), said)
 
 
 @contextmanager
@@ -210,11 +213,16 @@ def is_done(cell: Cell) -> bool:
 
 
 def _last_words(ended: _Running) -> str:
-    log, lines = ended.cell.log, list[str]()
+    """Return why a run failed: the signal that killed it, or else the last line that it wrote."""
+    log, code, lines = ended.cell.log, ended.process.exitcode or 0, list[str]()
+    if code < 0:
+        names = {one.value: one.name for one in signal.Signals}
+        return f"it was killed by {names.get(-code, f'signal {-code}')} (see {log})"
     with suppress(OSError):  # it may have ended before it opened the log
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        said = log.read_bytes()[ended.said_before :]
+        lines = said.decode("utf-8", errors="replace").strip().splitlines()
     if not lines:
-        return f"it said nothing (exit code {ended.process.exitcode})"
+        return f"it said nothing (exit code {code})"
     return f"{lines[-1].removeprefix('genenv: ')[:300]} (see {log})"
 
 

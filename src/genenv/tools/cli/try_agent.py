@@ -16,7 +16,7 @@ from genenv.cli.console import begin, next_line
 from genenv.config.run import RunConfig, load_config
 from genenv.environments import load_environment
 from genenv.errors import UsageError
-from genenv.evaluation.models import assistant, run_of
+from genenv.evaluation.models import assistant, named_policy
 from genenv.runs.folder import RunFolder
 from genenv.texts import inert
 from genenv.tools.build import opening
@@ -45,10 +45,10 @@ _EXPECTED = "each request takes a line, and each call the next one: an empty lin
 def try_agent(run: Run, policy: Policy = "", yes: Yes = False) -> None:
     """Ask the agent of a run for something: each call is shown before it runs, on a copy of the state."""
     begin(f"loading {policy or run}")
-    path = run_of(run)
-    if path is None:
+    named = named_policy(run)
+    if named is None:
         raise UsageError(f"{run} is no run; name the folder of one, such as runs/desk")
-    config = load_config(RunFolder.open(path).config)
+    config = load_config(RunFolder.open(named.run).config)
     env = load_environment(config.environment.name, config.environment.settings)
     if not isinstance(env, Tools):
         raise UsageError(
