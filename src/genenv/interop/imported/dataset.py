@@ -37,8 +37,9 @@ from genenv.environments.guard import Watch, limited
 from genenv.environments.promises import ROUNDING, rounded
 from genenv.environments.stepwise import STEPPED, StepwiseRollout
 from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line, line_of
-from genenv.interop.imported.environment import RANDOM_WORDS, digest, skills_of, with_system
+from genenv.interop.imported.environment import RANDOM_WORDS, with_system
 from genenv.interop.imported.settings import DatasetConfig
+from genenv.interop.imported.space import digest, skills_of
 from genenv.plugins import own_part
 from genenv.statistics import counted
 from genenv.threads import CallTimeout, run_in_loop, without_loop

@@ -32,7 +32,6 @@ from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.environment import (
     ImportedEnvironment,
     RemoteRollout,
-    Space,
     Start,
     random_call,
     start_of,
@@ -40,6 +39,7 @@ from genenv.interop.imported.environment import (
 )
 from genenv.interop.imported.pool import Places
 from genenv.interop.imported.settings import VerifiersConfig
+from genenv.interop.imported.space import Space
 from genenv.texts import inert
 from genenv.types import JsonObject, Message, Role, Task, Verdict
 
