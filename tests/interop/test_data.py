@@ -362,6 +362,8 @@ def test_the_reward_for_verl_in_the_guide_grades_replies(importable: Path) -> No
     task = task_of(row["task"])
     assert names["compute_score"]("genenv/programs", task.oracle[0], row["task"]) == 1.0
     assert names["compute_score"]("genenv/programs", "no", row["task"]) == 0.0
+    thought = f"<think>\nPerhaps 3.\n</think>\n\n{task.oracle[0]}"
+    assert names["compute_score"]("genenv/programs", thought, row["task"]) == 1.0
 
 
 def test_texts_of_models_stay_data(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from genenv.environments import close_environment, environment_config, load_envi
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.environments.wrappers import ByParameters
 from genenv.errors import UsageError
+from genenv.evaluation.environment_check import POOR, check_environment
 from genenv.gate.gate import Gate, base_task, base_tasks, written
 from genenv.interop.exported import Exported
 from genenv.interop.imported.openenv import OpenEnv, actions_of
@@ -118,6 +119,13 @@ def test_equal_replies_keep_the_verdict_of_their_own_rollout(server: OpenEnvServ
     one, other = (played(env, task, "a") for _ in range(2))
     assert [made.verdict().reward for made in (one, other)] == [1.0, 0.0]
     assert not env.check(task, ("a",)).success, "the replies are replayed"
+
+
+def test_held_out_tasks_that_begin_like_base_tasks_are_reported(server: OpenEnvServer) -> None:
+    found = {one.what: (one.state, one.seen) for one in check_environment(opened(server), load_config(), n=6)}
+    state, seen = found["held-out tasks, apart from the seeds"]
+    assert state == POOR
+    assert seen == "4 of 4 have a seed's messages, such as held-out-0"
 
 
 def test_the_simulator_sets_what_reset_takes(server: OpenEnvServer) -> None:

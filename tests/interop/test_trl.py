@@ -106,6 +106,8 @@ def test_a_single_question_is_graded_from_the_completion(importable: Path) -> No
     said = [[{"role": "assistant", "content": task.oracle[0]}] for task in tasks]
     rows = [str(row["task"]) for row in exported.rows("held_out")]
     assert module.reward(completions=said, task=rows) == [1.0] * len(tasks)
+    with pytest.raises(UsageError, match="the reward function gets no column 'task'"):
+        module.reward(prompts=[[]], completions=said[:1])
 
 
 @pytest.mark.long

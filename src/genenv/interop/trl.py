@@ -17,8 +17,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from genenv.chat.tool_calls import as_text
 from genenv.errors import UsageError
-from genenv.interop.exported import Exported, Session, reply_text, task_of
+from genenv.interop.exported import Exported, Session, call_of, task_of
 from genenv.types import JsonObject, Task
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Environment:
 def _replies(completion: Completion) -> list[str]:
     """Return the agent's replies, each with its text and calls."""
     return [
-        reply_text(str(one.get("content") or ""), one.get("tool_calls") or ())
+        as_text(str(one.get("content") or ""), map(call_of, one.get("tool_calls") or ()))
         for one in completion
         if one.get("role") == "assistant"
     ]
@@ -155,9 +156,14 @@ def reward_function(folder: str | Path) -> Callable[..., list[float]]:
         del others
         if environments is not None:
             return [one._graded(said) for one, said in zip(environments, completions, strict=True)]
+        if task is None:
+            raise UsageError(
+                "the reward function gets no column 'task': train on the rows of the exported environment "
+                "(trl_env.dataset), or give it the environments (environment_factory)"
+            )
         return [
             exported.grade(task_of(text), _replies(said)).reward
-            for text, said in zip(task or (), completions, strict=True)
+            for text, said in zip(task, completions, strict=True)
         ]
 
     return verdict
