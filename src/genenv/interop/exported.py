@@ -20,7 +20,7 @@ from genenv.chat.assistant import ChatMessage, ToolCall
 from genenv.chat.reasoning import answer_of
 from genenv.chat.tool_calls import arguments_of, as_text
 from genenv.environments import FOLDER_MARK, close_environment, environment_config, load_environment
-from genenv.environments.base import Environment, tools_of
+from genenv.environments.base import Environment, is_remote, tools_of
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import DataError, UsageError, first_line, first_problem
 from genenv.settings import with_places
@@ -205,6 +205,10 @@ class Exported:
         """Return whether a task is a conversation in text: several turns without tools."""
         episode = self.env.episode(task)
         return episode.max_turns > 1 and not tools_of(episode)
+
+    def is_remote(self, task: Task) -> bool:
+        """Return whether replies to a task act on a server; see `Episode`."""
+        return is_remote(self.env.episode(task))
 
 
 CALLS = (

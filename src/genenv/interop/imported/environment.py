@@ -353,10 +353,11 @@ class ImportedEpisode:
     first replies can be sampled in one batch even if there are few sessions.
     """
 
+    remote = True
+
     def __init__(self, env: ImportedEnvironment, task: Task) -> None:
         self._env, self._task = env, task
         self._rollout: RemoteRollout | None = None
-        self._verdict = failed("The episode has not ended.")
         self.max_turns = env.settings.max_turns
         self.tools = cast("Sequence[JsonObject]", task.payload["tools"])
 
@@ -382,15 +383,15 @@ class ImportedEpisode:
             while not rollout.done and len(replies) < self.max_turns:
                 replies.append(await ask(rollout.messages))
                 await blocking(lambda: rollout.reply(replies[-1]))
-            self._verdict = env.verdict(rollout)
         finally:
             rollout.close()
         if not rollout.done:
             raise OutOfTurns
 
     def verdict(self) -> Verdict:
-        """See `Episode`."""
-        return self._verdict
+        """See `Episode`: return the verdict on the session, by the rewards so far."""
+        rollout = self._rollout
+        return failed("No reply was sent.") if rollout is None else self._env.verdict(rollout)
 
 
 def with_system(messages: Sequence[Message], said: str) -> tuple[Message, ...]:
