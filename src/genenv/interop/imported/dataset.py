@@ -59,7 +59,7 @@ from genenv.types import (
     Task,
     Verdict,
 )
-from genenv.untrusted.documents import Unreadable, plain, read_json
+from genenv.untrusted.documents import Unreadable, as_list, plain, read_json
 
 _FEW_HELD_OUT = 20
 """With fewer held-out rows it is said that success on them is coarse."""
@@ -318,7 +318,7 @@ class Reward:
             place: file and line of the row.
             listed: whether it may be in a list, alone.
         """
-        several = _several(value)
+        several = as_list(value)
         if self._in_lists and len(several) != 1:
             what = "it gets lists of one rollout, and returns a list of one reward"
         else:
@@ -335,10 +335,6 @@ class Reward:
         if STEPPED.get():
             return run_in_loop(coming, self._limit_s)
         return await Watch(self._limit_s).steps(coming)
-
-
-def _several(value: object) -> Sequence[object]:
-    return cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
 
 
 async def _coroutine(coming: Awaitable[object]) -> object:
