@@ -298,6 +298,11 @@ def test_a_later_seat_is_offered_no_tools_and_is_named(tmp_path: Path) -> None:
         ("buyer", "Buy a pear.", True, True),
         ("seller", "Sell it.", False, False),  # what it writes is text
     ]
+    loaded = datasets.load_dataset(str(tmp_path / "trl"), "sft", split="train")
+    assert loaded["seat"] == [row["seat"] for row in rows]
+    exported(run, "hf", tmp_path / "hf")
+    tried = datasets.load_dataset(str(tmp_path / "hf"), "trajectories", split="train")
+    assert sorted(tried["seat"]) == ["buyer"] * 4 + ["seller"] * 4
     exported(run, "openai", tmp_path / "openai")
     plain = [json.loads(line) for line in (tmp_path / "openai" / "train.jsonl").read_text().splitlines()]
     assert [one.get("tools") for one in plain if one["messages"][0]["content"] == "Sell it."] == [None]
@@ -357,6 +362,8 @@ def test_the_reward_for_verl_in_the_guide_grades_replies(importable: Path) -> No
     task = task_of(row["task"])
     assert names["compute_score"]("genenv/programs", task.oracle[0], row["task"]) == 1.0
     assert names["compute_score"]("genenv/programs", "no", row["task"]) == 0.0
+    thought = f"<think>\nPerhaps 3.\n</think>\n\n{task.oracle[0]}"
+    assert names["compute_score"]("genenv/programs", thought, row["task"]) == 1.0
 
 
 def test_texts_of_models_stay_data(tmp_path: Path) -> None:

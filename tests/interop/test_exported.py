@@ -17,8 +17,10 @@ from genenv import Task
 from genenv.chat.tool_calls import read_calls
 from genenv.config.tables import dump_tables
 from genenv.environments import load_environment
+from genenv.environments.programs.environment import Programs
 from genenv.errors import DataError, UsageError
 from genenv.gate.gate import base_tasks
+from genenv.interop import export
 from genenv.interop.export import Export, write
 from genenv.interop.exported import Exported, reply_text, task_of, task_text
 from genenv.progress import Silent
@@ -45,6 +47,24 @@ def test_a_row_is_its_task(written: Path, name: str) -> None:
 
 def test_thoughts_are_no_part_of_a_reply() -> None:
     assert reply_text("<think>Answer: 9?</think>\nAnswer: 31", ()) == "Answer: 31"
+
+
+def test_thoughts_before_an_answer_do_not_change_its_grade(written: Path) -> None:
+    exported = opened(written, "programs_env")
+    task = exported.tasks()[0]
+    thought = "<think>\nAnswer: 9? Or <tool_call>?\n</think>\n\n"
+    assert exported.grade(task, [thought + task.oracle[0], *task.oracle[1:]]).reward == 1.0
+
+
+def test_a_row_is_found_by_its_task_or_its_place(written: Path, tmp_path: Path) -> None:
+    exported = opened(written, "programs_env")
+    rows = exported.rows("held_out")
+    assert exported.row("held_out", str(rows[1]["id"]), lambda count: 0) == rows[1]
+    assert exported.row("held_out", None, lambda count: count - 1) == rows[-1]
+    shutil.copytree(exported.folder, tmp_path / "data")
+    (tmp_path / "data" / "held_out.jsonl").write_text("", encoding="utf-8")
+    with pytest.raises(UsageError, match="the split 'held_out' of programs_env has no tasks"):
+        Exported(tmp_path / "data").row("held_out", None, lambda count: 0)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -133,6 +153,24 @@ def test_what_is_wrong_is_one_sentence(written: Path, tmp_path: Path) -> None:
         "export-env", "programs", "--out", tmp_path / "1"
     )
     assert "did you mean 'programs'" in refused("export-env", "program", "--out", tmp_path / "x")
+
+
+def test_no_more_tasks_are_built_than_are_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    closed: list[object] = []
+
+    def build(self: Programs, *args: Any, task_id: str, **kwargs: Any) -> Any:
+        built.append(task_id)
+        return original(self, *args, task_id=task_id, **kwargs)
+
+    original = Programs.build
+    monkeypatch.setattr(Programs, "build", build)
+    succeeds("export-env", "programs", "--out", tmp_path / "env", "--tasks", 3, "--held-out", 1)
+    assert len([name for name in built if name.startswith("base-")]) == 3
+    monkeypatch.setattr(export, "close_environment", closed.append)
+    with pytest.raises(UsageError, match="has no tasks"):
+        write(tmp_path / "none", Export(environment="programs", settings={}), lambda env: [], Silent())
+    assert len(closed) == 1
 
 
 def test_nothing_is_left_of_one_that_cannot_be_written(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_solution_is_rewarded_at_its_end(importable: Path) -> None:
         assert info["success"]
     with pytest.raises(UsageError, match="the attempt has ended"):
         made.unwrapped.step("more")
-    with pytest.raises(UsageError, match="there is no task 'none'"):
+    with pytest.raises(UsageError, match="there is no task 'none' in the split 'train'"):
         made.reset(options={"task_id": "none"})
     with pytest.raises(UsageError, match="no attempt has begun"):
         importlib.import_module("genenv.interop.gym").TaskEnvironment(exported.folder).step("x")

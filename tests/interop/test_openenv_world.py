@@ -20,6 +20,7 @@ from genenv.environments import close_environment, environment_config, load_envi
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.environments.wrappers import ByParameters
 from genenv.errors import UsageError
+from genenv.evaluation.environment_check import POOR, check_environment
 from genenv.gate.gate import Gate, base_task, base_tasks, written
 from genenv.interop.exported import Exported
 from genenv.interop.imported.openenv import OpenEnv, actions_of
@@ -98,6 +99,35 @@ def test_base_and_held_out_tasks_are_of_other_seeds(server: OpenEnvServer) -> No
     assert server.resets[-1] == {"split": "test", "seed": 3}
 
 
+def test_arguments_of_held_out_tasks_are_merged_and_are_no_parameters(server: OpenEnvServer) -> None:
+    given = {"cfg": {"size": 9}, "most": 4}
+    env = opened(server, given=given, given_held_out={"cfg": {"split": "test"}}, held_out=1)
+    assert env.held_out()[0].payload["given"] == {"cfg": {"size": 9, "split": "test"}, "most": 4}
+    for table in ({"deep": {"level": "hard"}}, {"deep": {"level": {"at": 1}}}, {"deep": 3}):
+        with pytest.raises(UsageError, match=r"given_held_out sets 'level', which environment\.vary sets"):
+            opened(server, vary={"deep": {"level": ["easy", "mid"]}}, given_held_out=table)
+
+
+def test_equal_replies_keep_the_verdict_of_their_own_rollout(server: OpenEnvServer) -> None:
+    env = opened(server)
+    task, given = first(env), iter([1.0, 0.0, 0.0])
+    server.say = lambda message: (
+        answered({"observation": {}, "reward": next(given), "done": True})
+        if message["type"] == "step"
+        else None
+    )
+    one, other = (played(env, task, "a") for _ in range(2))
+    assert [made.verdict().reward for made in (one, other)] == [1.0, 0.0]
+    assert not env.check(task, ("a",)).success, "the replies are replayed"
+
+
+def test_held_out_tasks_that_begin_like_base_tasks_are_reported(server: OpenEnvServer) -> None:
+    found = {one.what: (one.state, one.seen) for one in check_environment(opened(server), load_config(), n=6)}
+    state, seen = found["held-out tasks, apart from the seeds"]
+    assert state == POOR
+    assert seen == "4 of 4 have a seed's messages, such as held-out-0"
+
+
 def test_the_simulator_sets_what_reset_takes(server: OpenEnvServer) -> None:
     env = opened(server, vary={"most": [3, 5], "deep": {"er": ["a", "b"]}}, seeds=50)
     seeds = env.seeds()
@@ -154,10 +184,12 @@ def test_attempts_wait_where_a_server_has_room_for_one(server: OpenEnvServer) ->
         assert {trace.stop_reason for trace in traces} == {StopReason.DONE}
         assert {trace.success for trace in traces} == {True, False}
     assert server.most_open == 1
-    one, other = (played(env, task, "seven") for task in tasks[:2])
+    one = played(env, tasks[0], "seven")
     assert not one.done
-    assert other.done
-    assert "has no room for another session beside the 1 open" in other.problem
+    with pytest.raises(
+        UsageError, match=r"no room for another session beside the 1 open.*environment\.sessions"
+    ):
+        played(env, tasks[1], "seven")
 
 
 def test_waiting_for_a_session_is_not_the_environments_time(server: OpenEnvServer) -> None:
@@ -372,7 +404,10 @@ def test_settings_that_cannot_be_are_a_sentence(server: OpenEnvServer) -> None:
         ({"reward": "best", "success_at": 0.5}, 0.5, True),
         ({"success_at": 0.0}, 0.75, True),
         ({"reward_low": -1.0, "reward_high": 1.0}, 0.875, False),
-        ({"reward_high": 0.5}, 1.0, False),
+        ({"reward_high": 0.5}, 1.0, True),
+        ({"reward_high": 100.0}, 0.0075, False),
+        ({"reward_high": 0.75 + 1e-8}, 1.0, True),
+        ({"success_at": 0.75 + 1e-8}, 0.75, True),
     ],
 )
 def test_rewards_become_verdicts_as_the_settings_say(

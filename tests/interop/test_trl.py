@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,12 @@ from genenv.errors import UsageError
 from genenv.gate.gate import base_tasks
 from genenv.interop import trl
 from genenv.interop.export import Export, native, write
+from genenv.interop.exported import Exported
 from genenv.progress import Silent
 from genenv.types import Task
 from interop.conftest import opened
+from interop.test_openenv_world import Shop
+from openenv_server import OpenEnvServer
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -106,6 +109,8 @@ def test_a_single_question_is_graded_from_the_completion(importable: Path) -> No
     said = [[{"role": "assistant", "content": task.oracle[0]}] for task in tasks]
     rows = [str(row["task"]) for row in exported.rows("held_out")]
     assert module.reward(completions=said, task=rows) == [1.0] * len(tasks)
+    with pytest.raises(UsageError, match="the reward function gets no column 'task'"):
+        module.reward(prompts=[[]], completions=said[:1])
 
 
 @pytest.mark.long
@@ -150,6 +155,62 @@ def test_a_model_that_knows_chatml_gets_a_template_that_offers_tools() -> None:
     assert said.endswith("<|im_start|>assistant\n")
     with pytest.raises(UsageError, match="the chat template of tiny offers no tools, and its tokens are not"):
         trl.with_tools("tiny")
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[tuple[Path, list[str]]]:
+    """An exported environment of a server of MCP tools with room for one session, and what its tools do."""
+    done: list[str] = []
+
+    class Counting(Shop):
+        def step(self, **action: Any) -> Any:
+            done.extend([action["arguments"]["fruit"]] if action["type"] == "call_tool" else [])
+            return super().step(**action)
+
+    with OpenEnvServer(room=1) as server:
+        fields = ("type", "tool_name", "arguments", "metadata")
+        server.action = {"title": "Action", "properties": {name: {} for name in fields}}
+        server.make = Counting
+        export = Export(environment=f"openenv:{server.url}", settings={"sessions": 1}, train=2, held_out=1)
+        write(
+            tmp_path / "shop_env",
+            export,
+            lambda env: base_tasks(env, env.seeds()[:2], seed=0).values(),
+            Silent(),
+        )
+        yield tmp_path / "shop_env" / "shop_env" / "data", done
+
+
+def test_a_call_of_a_servers_tool_is_made_once(shop: tuple[Path, list[str]]) -> None:
+    folder, done = shop
+    rows, reward = Exported(folder).rows(), trl.reward_function(folder)
+    made = trl.environment_class(folder)()
+    made.reset(**rows[0])
+    assert called(made, "buy", fruit="fig") == "Sold out."
+    cut = [{"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "buy"}}]}]
+    assert reward(completions=[cut], environments=[made]) == [0.0]
+    assert called(made, "buy", fruit="pear") == trl.OVER, "it was bought, which ends the task"
+    assert done == ["fig", "pear"]
+    assert reward(completions=[cut], environments=[made]) == [1.0]
+    made.reset(**rows[1])
+    called(made, "buy", fruit="fig")
+    assert reward(completions=[[{"role": "assistant", "content": "No."}]], environments=[made]) == [0.0]
+    assert called(made, "buy", fruit="pear") == trl.OVER, "words alone end the conversation"
+    assert done == ["fig", "pear", "fig"]
+
+
+def test_lack_of_a_session_is_no_reward_though_trl_takes_errors_for_results(
+    shop: tuple[Path, list[str]],
+) -> None:
+    (row, other), made = Exported(shop[0]).rows(), trl.environment_class(shop[0])
+    one, two = made(), made()
+    one.reset(**row)
+    two.reset(**other)
+    called(one, "buy", fruit="fig")
+    with pytest.raises(UsageError, match=r"set environment\.sessions"):
+        called(two, "buy", fruit="fig")
+    with pytest.raises(UsageError, match=r"set environment\.sessions"):
+        trl.reward_function(shop[0])(completions=[[], []], environments=[one, two])
 
 
 @pytest.mark.long

@@ -22,6 +22,7 @@ from genenv.environments import close_environment, environment_config, load_envi
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import RolloutError, UsageError
 from genenv.gate.gate import base_task
+from genenv.interop.imported import verifiers
 from genenv.interop.imported.settings import VerifiersConfig
 from genenv.interop.imported.verifiers import Process, Verifiers
 from genenv.rollout.driver import Player, Sampling, roll_out, roll_out_seats
@@ -270,7 +271,10 @@ def test_a_process_that_ends_at_once_is_a_sentence(tmp_path: Path) -> None:
         process.begin("begin", {"given": {}, "row": 0})
 
 
-def test_a_process_that_does_not_answer_fails_attempts(tmp_path: Path) -> None:
+def test_a_process_that_does_not_answer_fails_attempts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifiers, "_PING_S", 0.3)
     process = player(tmp_path, "echo '{\"ready\": 1}'\nwhile read order; do :; done", limit_s=0.3)
     name = process.begin("begin", {"given": {}, "row": 0})
     with pytest.raises(RolloutError, match=r"took longer than 0\.3 s"):
@@ -284,6 +288,43 @@ def test_a_process_that_ends_later_fails_the_attempts_it_had(tmp_path: Path) -> 
     with pytest.raises(RolloutError, match="The environment's process has ended: Killed"):
         process.answer(name)
     assert process.begin("begin", {"given": {}, "row": 0}) == name + 1, "another one is started"
+    process.close()
+
+
+HANGS = """
+import json, subprocess, sys, time
+
+child = subprocess.Popen(["sleep", "100"])
+with open(sys.argv[1], "w") as file:
+    file.write(str(child.pid))
+print(json.dumps({"ready": 1}), flush=True)
+for order in map(json.loads, sys.stdin):
+    if order["op"] == "reply":
+        time.sleep(100)
+    if order["op"] != "begin":
+        print(json.dumps({"id": order["id"], "count": 10}), flush=True)
+"""
+
+
+def test_a_process_that_hangs_is_ended_with_its_children_and_a_slow_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifiers, "_PING_S", 1.0)
+    file = tmp_path / "hangs.py"
+    file.write_text(HANGS, encoding="utf-8")
+    process = player(tmp_path, f"exec {sys.executable} {file} {tmp_path}/child", limit_s=0.3)
+    name, pids = process.begin("begin", {}), list[str]()
+    for hangs in (False, True):
+        if hangs:
+            process.tell({"op": "reply", "id": name})
+        with pytest.raises(RolloutError, match=r"took longer than 0\.3 s") as raised:
+            process.answer(name)
+        assert ("hung" in str(raised.value)) == hangs
+        pids.append((tmp_path / "child").read_text())
+        assert process.count({}, 10) == 10
+    first, second = pids[0], (tmp_path / "child").read_text()
+    assert first != second, "another process was started"
+    assert not Path(f"/proc/{first}").exists() or "Z" in Path(f"/proc/{first}/stat").read_text().split()
     process.close()
 
 

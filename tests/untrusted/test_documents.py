@@ -136,6 +136,7 @@ def orders(**fields: object) -> str:
         {"type": "string", "pattern": r"^([A-Za-z]+\s?)*$", "example": "red kettle"},
         {"type": "string", "pattern": "^(a+)+$"},
         {"type": "number", "minimum": -1e308, "maximum": 1e308, "multipleOf": -1},
+        {"type": "number", "minimum": "NaN", "multipleOf": 1e-320},
         {"type": ["string"], "enum": 5, "allOf": 3, "required": True},
         {"type": "string", "example": "\ud800"},
     ],
@@ -156,7 +157,7 @@ def test_a_document_with_odd_or_hostile_fields_gives_tools_that_answer(odd: dict
     [
         {"type": "string", "minLength": 1e9},
         {"type": "array", "minItems": 1e9, "items": {"type": "string"}},
-        {"type": "number", "minimum": "NaN", "multipleOf": 1e-320},
+        {"type": "number", "minimum": 2, "maximum": 1},
     ],
 )
 def test_a_document_whose_records_cannot_be_made_is_one_sentence(odd: dict[str, object]) -> None:

@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -77,6 +78,31 @@ def test_patterns_mean_what_they_mean_in_ecmascript(
 def test_what_cannot_be_known_in_time_is_neither_a_match_nor_none() -> None:
     with limits(), pytest.raises(TookTooLong, match=r"it takes over 0.1 s to match"):
         engine(r"^(?=a)(a|a|aa)+(?!b)\1c$")("a" * 4000 + "!")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("[ab]{0,5}(?:a[ab]{0,900}){0,90}c", "ab" * 1000),
+        ("[ab]{0,5}(?:a[ab]{0,900}){0,9}c", "ab" * 10_000),
+        ("a{0,200}?{0,200}" + "(?:a?){0,200}c", "a" * 10_000),
+    ],
+)
+def test_a_pattern_that_no_engine_matches_quickly_is_stopped(pattern: str, text: str) -> None:
+    finds = engine(pattern)
+    began = time.process_time()
+    with contextlib.suppress(TookTooLong):
+        assert not finds(text)
+    assert time.process_time() - began < 0.6
+    assert finds("ac")
+
+
+def test_a_long_text_is_matched_by_either_engine_alike() -> None:
+    finds = engine(r"^(?:[a-z]{1,63}\.){1,200}[a-z]{2,63}$")
+    for count in (2, 100):
+        text = "abcdefgh." * count
+        assert finds(f"{text}org")
+        assert not finds(f"{text}org\n")
 
 
 @pytest.mark.parametrize("pattern", ["(", "[^]", "a" * 30_000, "(?=b)(a{9999}){9999}", "\\"])

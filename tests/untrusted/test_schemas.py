@@ -293,6 +293,24 @@ def test_numbers_that_no_float_holds_are_refused(value: object) -> None:
         assert found is None or found == ("", "it holds a number that is too large to be checked")
 
 
+@pytest.mark.parametrize(
+    ("step", "multiples", "others"),
+    [
+        (0.01, [19.99, 0.07, 4.35, 5, 0, -0.07, 1e300, 10**400], [0.075, 19.991, 1e-320, float("inf")]),
+        (0.1, [3 * 0.1, 0.3], [0.35, 0.3000001]),
+        (1e-320, [0.0, 3e-320], []),
+        (3, [9, 9.0, 3 * 10**30], [10, 9.5, 10**30, float("nan"), float("inf")]),
+        (1.0, [2**60], [2**51 + 0.5]),
+    ],
+)
+def test_multiples_are_those_of_the_numbers_as_written(
+    step: float, multiples: list[float], others: list[float]
+) -> None:
+    checked = Validator(plain_schema({"multipleOf": step}))
+    assert [value for value in multiples if checked.problem(value)] == []
+    assert [value for value in others if not checked.problem(value)] == []
+
+
 def test_a_number_that_no_message_can_show_is_refused() -> None:
     assert Validator(plain_schema({"type": "string"})).problem(10**5000) is not None
 

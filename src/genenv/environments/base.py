@@ -44,6 +44,8 @@ class Episode(Protocol):
         verdict: a method without arguments that grades the episode by what it has become, so that nothing is
             executed a second time. It is called once, after `run` has returned, or has raised `OutOfTurns`,
             and agrees with `Environment.check` of the same replies.
+        remote: whether replies act on a server. Then no reply is sent a second time, and `verdict` grades an
+            episode that has not ended, too.
     """
 
     max_turns: int
@@ -122,6 +124,11 @@ def choices_of(episode: Episode) -> Sequence[str]:
     """The replies that are possible now; none where any text is."""
     choices: Sequence[str] = getattr(episode, "choices", ())
     return choices
+
+
+def is_remote(episode: Episode) -> bool:
+    """Whether replies act on a server, which must get none twice."""
+    return getattr(episode, "remote", False)
 
 
 def failed(why: str) -> Verdict:

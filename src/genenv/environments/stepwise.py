@@ -12,7 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
-from genenv.environments.base import Environment, OutOfTurns, choices_of, failed, tools_of, verdict_of
+from genenv.environments.base import (
+    Environment,
+    OutOfTurns,
+    choices_of,
+    failed,
+    is_remote,
+    tools_of,
+    verdict_of,
+)
 from genenv.errors import EnvironmentCodeError, RolloutError, UsageError
 from genenv.types import JsonObject, Message, Task, Verdict
 
@@ -130,8 +138,8 @@ class StepwiseRollout:
         """Grade the replies so far. Equal replies get equal verdicts."""
         if self.problem:
             return failed(self.problem)
-        ended = self._episode if self.done else None
-        return verdict_of(self._env, self.task, ended, self._replies)
+        own = self._episode if self.done or is_remote(self._episode) else None
+        return verdict_of(self._env, self.task, own, self._replies)
 
     def _go_on(self, text: str | None) -> None:
         stepping = STEPPED.set(True)

@@ -138,7 +138,8 @@ _FIXES: Mapping[str, str] = {
     "the same twice": "leave clocks and chance out of build() and check(), but for the random numbers given",
     _SEATS: "give every seat an agent in environment.seats, or let code play it",
     _ENDS: "raise environment.max_turns: an episode that is cut off counts as not ended",
-    "held-out tasks, apart from the seeds": "give tasks of their own to held_out(), marked as such",
+    "held-out tasks, apart from the seeds": "give tasks of their own to held_out(), marked as such; those of "
+    "another library by environment.given_held_out",
     "sizes": "raise policy.context_tokens, or shorten what agent and simulator are told",
 }
 
@@ -372,6 +373,10 @@ def _held_out(env: Environment, base: Sequence[Task], held_out: Sequence[Task]) 
     shared = [task.id for task in base if env.surface(task) in surfaces]
     if shared:
         return Finding(what=what, state=BROKEN, seen=f"{shared[0]} reads like one of them")
+    begun = {task.messages for task in base}
+    if alike := [task.id for task in held_out if task.messages in begun]:
+        some = _share(len(alike), len(held_out))
+        return Finding(what=what, state=POOR, seen=f"{some} have a seed's messages, such as {alike[0]}")
     return Finding(what=what, state=GOOD, seen=f"{len(held_out)} tasks")
 
 

@@ -80,21 +80,23 @@ class File:
         return "test" if self.held_out else "train"
 
 
-def _files(form: str, *, native: bool) -> list[File]:
+def _files(form: str, *, native: bool, seated: bool) -> list[File]:
     """Return the files of a format.
 
     Args:
         form: one of `FORMATS`.
         native: whether the run's chat template offered the tools.
+        seated: whether the run has seats.
     """
     said: Kind = _CALLING if native else _MESSAGES
-    rest: dict[str, Kind] = {**({"tools": _TEXT} if native else {}), "task_id": _TEXT}
+    seat: dict[str, Kind] = {"seat": _TEXT} if seated else {}
+    rest: dict[str, Kind] = {**({"tools": _TEXT} if native else {}), "task_id": _TEXT, **seat}
     if form == "hf":
         about = "each trajectory with its task's messages, its reward and the checker's sentence"
-        rows = data_rows.hf_trajectories
+        tried, rows = {**_TRAJECTORIES, **seat}, data_rows.hf_trajectories
         return [
             *_tasks("tasks/train.parquet", "each task with its success rate", _TASKS, data_rows.hf_tasks),
-            File(path="trajectories/train.parquet", about=about, columns=_TRAJECTORIES, rows=rows),
+            File(path="trajectories/train.parquet", about=about, columns=tried, rows=rows),
         ]
     if form == "trl":
         grpo: dict[str, Kind] = {"prompt": _MESSAGES, **_ABOUT, "task": _TEXT}
@@ -206,9 +208,8 @@ def export(run: Path, form: str, out: Path, filters: Filters, reporter: Reporter
     try:
         with database.snapshot(), new_folder(out) as hidden:
             source, found = Source(folder, database, filters), list[tuple[File, int]]()
-            files = [
-                one for one in _files(form, native=source.native) if filters.held_out or not one.held_out
-            ]
+            listed = _files(form, native=source.native, seated=source.seated)
+            files = [one for one in listed if filters.held_out or not one.held_out]
             if filters.held_out and not any(one.held_out for one in files):
                 raise UsageError(
                     f"--format {form} holds trajectories, and held-out tasks have none; leave out --held-out"

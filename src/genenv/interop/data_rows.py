@@ -24,7 +24,7 @@ from genenv.progress import advance
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.codec import from_text, messages_from_json, task_of
 from genenv.runs.store.database import Database
-from genenv.runs.store.reader import rollouts_that_count
+from genenv.runs.store.reader import leading_seat, rollouts_that_count
 from genenv.texts import clean, json_line
 from genenv.types import Json, JsonObject, Message, Origin, StopReason, Task, seat_of
 from genenv.untrusted.documents import read_toml
@@ -138,6 +138,8 @@ class Source:
         self._opens = may and offers_tools(load_config(folder.config).environment.settings)
         self.native = self._opens or holds_tools(database)
         """Whether the chat template offered the tools, so that messages do not describe them."""
+        self.seated = bool(leading_seat(database))
+        """Whether the run has seats, so that trajectories name theirs."""
         self.tools: Callable[[Task], list[JsonObject]] = _held_tools
         """Returns the tools of a task in OpenAI's form; none where messages describe them."""
         self._rounds = filters.first, filters.last
@@ -301,7 +303,7 @@ def hf_trajectories(source: Source) -> Rows:
                 yield {
                     "id": one.id,
                     "task_id": group.task.id,
-                    **_seat(group),
+                    **_seat(source, group),
                     "round": group.round,
                     "prompt": _plain(group.task.messages),
                     "completion": _plain(one.messages),
@@ -339,11 +341,17 @@ def preference(source: Source) -> Rows:
 
 def _pair(source: Source, group: Tries, **said: list[JsonObject]) -> JsonObject:
     tools: JsonObject = {"tools": json_line(source.tools_of(group))} if source.native else {}
-    return {"prompt": _plain(group.task.messages), **said, **tools, "task_id": group.task.id, **_seat(group)}
+    return {
+        "prompt": _plain(group.task.messages),
+        **said,
+        **tools,
+        "task_id": group.task.id,
+        **_seat(source, group),
+    }
 
 
-def _seat(group: Tries) -> JsonObject:
-    return {"seat": group.seat} if group.seat else {}
+def _seat(source: Source, group: Tries) -> JsonObject:
+    return {"seat": group.seat} if source.seated else {}
 
 
 def openai(source: Source) -> Rows:

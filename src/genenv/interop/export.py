@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -37,9 +38,9 @@ from genenv.environments.base import Environment, tools_of
 from genenv.environments.mixture import NAME as MIXTURE
 from genenv.errors import UsageError
 from genenv.files import check_writable, filled
-from genenv.gate.gate import base_tasks
+from genenv.gate.gate import base_task
 from genenv.interop.exported import ABOUT, BUNDLE, CALLS, About, Exported, row_of
-from genenv.progress import Reporter, staged
+from genenv.progress import Reporter, advance, staged
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.settings import with_places
@@ -243,7 +244,7 @@ def write(
     Args:
         folder: the folder to create; it must not exist.
         export: the environment, its settings and limits.
-        tasks: returns the base tasks of an environment.
+        tasks: returns the base tasks of an environment, of which no more than `export.train` are taken.
         reporter: receives the progress.
 
     Raises:
@@ -263,24 +264,26 @@ def write(
         about = About(name=package, environment=inside, settings=_changed_only(config))
         (data / ABOUT).write_text(json.dumps(about.model_dump(), indent=1) + "\n", encoding="utf-8")
         env = Exported(data).env
-        with staged(reporter, "building tasks", items=len(env.seeds()), unit="tasks"):
-            train = list(tasks(env))[: export.train]
-            again = [one for one in (_again(env, task) for task in export.generated) if one is not None]
-            held_out = list(env.held_out())[: export.held_out]
-        if not train and not again:
-            raise UsageError(f"{export.environment} has no tasks with these settings")
-        counts = (
-            _rows(data / "train.jsonl", env, [*train, *again]),
-            _rows(data / "held_out.jsonl", env, held_out),
-        )
-        replies = _how_to_reply(env, [*train, *again][0])
+        try:
+            with staged(reporter, "building tasks", items=len(env.seeds()[: export.train]), unit="tasks"):
+                train = list(islice(tasks(env), export.train))
+                again = [one for one in (_again(env, task) for task in export.generated) if one is not None]
+                held_out = list(env.held_out())[: export.held_out]
+            if not train and not again:
+                raise UsageError(f"{export.environment} has no tasks with these settings")
+            counts = (
+                _rows(data / "train.jsonl", env, [*train, *again]),
+                _rows(data / "held_out.jsonl", env, held_out),
+            )
+            replies = _how_to_reply(env, [*train, *again][0])
+        finally:
+            close_environment(env)
         text = _readme(about, shown_name(export.environment), counts, replies)
         (aside / "README.md").write_text(text, encoding="utf-8")
         for path, text in FILES.items():
             file = aside / path.format(package=package)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text.replace("PACKAGE", package), encoding="utf-8")
-        close_environment(env)
     return Written(
         package=package, train=counts[0], held_out=counts[1], refused=len(export.generated) - len(again)
     )
@@ -419,7 +422,11 @@ def export_env(
     )
 
     def base(env: Environment) -> Iterable[Task]:
-        return base_tasks(env, env.seeds(), seed=config.run.seed).values()
+        for item in env.seeds():
+            task = base_task(env, item.id, item.spec, seed=config.run.seed)
+            advance(items=1)
+            if isinstance(task, Task):
+                yield task
 
     written = write(out, export, base, ConsoleReporter())
     left = f"; {written.refused} specs of the run are no tasks with these settings" if written.refused else ""

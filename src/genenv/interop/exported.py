@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +20,7 @@ from genenv.chat.assistant import ChatMessage, ToolCall
 from genenv.chat.reasoning import answer_of
 from genenv.chat.tool_calls import arguments_of, as_text
 from genenv.environments import FOLDER_MARK, close_environment, environment_config, load_environment
-from genenv.environments.base import Environment, tools_of
+from genenv.environments.base import Environment, is_remote, tools_of
 from genenv.environments.stepwise import StepwiseRollout
 from genenv.errors import DataError, UsageError, first_line, first_problem
 from genenv.settings import with_places
@@ -143,6 +143,27 @@ class Exported:
             raise DataError(f"{file} cannot be read: {error.strerror}") from error
         return [cast(JsonObject, json.loads(line)) for line in lines]
 
+    def row(self, split: str, task_id: str | None, place: Callable[[int], int]) -> JsonObject:
+        """Return a row of a split: that of a task, or else the row at a place.
+
+        Args:
+            split: see `rows`.
+            task_id: the task; None for a row by its place.
+            place: returns the place, given the number of rows.
+
+        Raises:
+            UsageError: there is no such split, it has no tasks, or none with this id.
+        """
+        rows = self.rows(split)
+        if not rows:
+            raise UsageError(f"the split {split!r} of {self.about.name} has no tasks")
+        if task_id is None:
+            return rows[place(len(rows))]
+        for row in rows:
+            if row["id"] == task_id:
+                return row
+        raise UsageError(f"there is no task {task_id!r} in the split {split!r}")
+
     def tasks(self, split: str = "train") -> list[Task]:
         """Return the tasks of a split."""
         return [task_of(str(row["task"])) for row in self.rows(split)]
@@ -153,9 +174,9 @@ class Exported:
             close_environment(self.env)
 
     def grade(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Return the verdict on a rollout, computed from the agent's replies."""
+        """Return the verdict on a rollout, computed from the agent's replies without their thoughts."""
         with self.lock:
-            return self.env.check(task, replies)
+            return self.env.check(task, [answer_of(reply) for reply in replies])
 
     def session(self, task: Task | str) -> Session:
         """Start a rollout.
@@ -185,6 +206,10 @@ class Exported:
         episode = self.env.episode(task)
         return episode.max_turns > 1 and not tools_of(episode)
 
+    def is_remote(self, task: Task) -> bool:
+        """Return whether replies to a task act on a server; see `Episode`."""
+        return is_remote(self.env.episode(task))
+
 
 CALLS = (
     'Write each call as <tool_call>{"name": ..., "arguments": {...}}</tool_call>, one after the other; '
@@ -200,7 +225,7 @@ def reply_text(content: str, calls: Sequence[JsonObject]) -> str:
         content: the text of the reply, perhaps with `<think>...</think>` before it.
         calls: its tool calls, in OpenAI's format.
     """
-    return as_text(answer_of(content), [_call(one) for one in calls])
+    return as_text(answer_of(content), map(call_of, calls))
 
 
 def row_of(env: Environment, task: Task) -> JsonObject:
@@ -248,7 +273,8 @@ def _chat(messages: Iterable[Message], ids: Sequence[str]) -> list[ChatMessage]:
     ]
 
 
-def _call(given: JsonObject) -> ToolCall:
+def call_of(given: JsonObject) -> ToolCall:
+    """Return a tool call from OpenAI's format, or from its part `function` alone."""
     function = given.get("function")
     named = cast(JsonObject, function) if isinstance(function, dict) else given
     return ToolCall(

@@ -67,7 +67,8 @@ class TaskEnvironment(gymnasium.Env[str, str]):
         self.render_mode = render_mode
         self.observation_space, self.action_space = AnyText(), AnyText()
         self._exported = Exported(Path(folder))
-        self._rows = self._exported.rows(split)
+        self._split = split
+        self._exported.rows(split)  # which refuses a split that there is not
         self._session: Session | None = None
 
     def reset(
@@ -76,10 +77,7 @@ class TaskEnvironment(gymnasium.Env[str, str]):
         """Start a rollout of the task `options["task_id"]`, or else of a task drawn with the seed."""
         super().reset(seed=seed)
         wanted = (options or {}).get("task_id")
-        listed = self._rows if wanted is None else [row for row in self._rows if row["id"] == wanted]
-        if not listed:
-            raise UsageError(f"there is no task {wanted!r} in this split")
-        row = listed[int(self.np_random.integers(len(listed)))]
+        row = self._exported.row(self._split, wanted, lambda count: int(self.np_random.integers(count)))
         self._session = self._exported.session(str(row["task"]))
         return self._observed(row["id"])
 

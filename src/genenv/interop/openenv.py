@@ -20,6 +20,7 @@ from pydantic import Field
 from genenv.errors import UsageError
 from genenv.http.guard import Access, Guard
 from genenv.interop.exported import Exported, Session
+from genenv.interop.imported.environment import HELD_OUT_SEED
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -64,16 +65,23 @@ class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
         self,
         seed: int | None = None,
         episode_id: str | None = None,
-        split: str = "train",
+        split: str | None = None,
         task_id: str | None = None,
         task: str | None = None,
         **others: Any,  # noqa: ANN401 - as the base class has it
     ) -> ChatObservation:
-        """Start a rollout of `task`, of the row `task_id`, of the row number `seed`, or of a random row."""
+        """Start a rollout of `task`, of the row `task_id`, of the row number `seed`, or of a random row.
+
+        If no split is named, seeds from 10^9 on are of held-out rows, as genenv's own clients take them.
+        """
         del others
         self._name = ""
         if task is None:
-            row = _chosen(self._exported.rows(split), task_id, seed)
+            held_out = seed is not None and seed >= HELD_OUT_SEED and bool(self._exported.rows("held_out"))
+            named = split or ("held_out" if held_out else "train")
+            row = self._exported.row(
+                named, task_id, lambda count: random.randrange(count) if seed is None else seed % count
+            )
             task, self._name = str(row["task"]), str(row["id"])
         self._session = self._exported.session(task)
         self._state = State(episode_id=episode_id, step_count=0)
@@ -113,17 +121,6 @@ class TaskEnvironment(Environment[ChatAction, ChatObservation, State]):
             reward=None if verdict is None else verdict.reward,
             explanation="" if verdict is None else verdict.explanation,
         )
-
-
-def _chosen(rows: list[Any], task_id: str | None, number: int | None) -> Any:  # noqa: ANN401 - JSON
-    if not rows:
-        raise UsageError("this split has no tasks")
-    if task_id is None:
-        return rows[number % len(rows)] if number is not None else random.choice(rows)
-    for row in rows:
-        if row["id"] == task_id:
-            return row
-    raise UsageError(f"there is no task {task_id!r} in this split")
 
 
 def app(

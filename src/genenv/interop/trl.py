@@ -7,7 +7,8 @@ task is one reply, it needs no tool, and the completion is graded. A mixture may
 kinds: TRL then offers all tools in each, and those that a task lacks answer that it lacks them.
 
 A tool does not know which calls were made in the same turn, so it answers as if all calls so far were one
-turn. The verdict grades the completion turn by turn, as in genenv.
+turn. The verdict grades the completion turn by turn, as in genenv. Where calls act on a server, of OpenEnv or
+verifiers, each is sent once, as a turn of its own, and the verdict is that on this session.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from genenv.errors import UsageError
-from genenv.interop.exported import Exported, Session, reply_text, task_of
+from genenv.chat.tool_calls import as_text
+from genenv.errors import GenenvError, UsageError
+from genenv.interop.exported import Exported, Session, call_of, task_of
 from genenv.types import JsonObject, Task
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ class Environment:
         self._task: Task | None = None
         self._session: Session | None = None
         self._calls: list[JsonObject] = []
+        self._error: GenenvError | None = None
         for schema in self._tools:
             tool = _Tool(schema, self._called)
             self.__dict__[tool.__name__] = tool
@@ -77,37 +80,65 @@ class Environment:
     def reset(self, task: str, **row: object) -> None:
         """Start a rollout of the task of a row."""
         del row
-        self._task, self._calls = task_of(task), []
-        is_game = self._exported.is_text_game(self._task)
-        self._session = self._exported.session(self._task) if is_game else None
+        self._task, self._calls, self._error, self._session = task_of(task), [], None, None
+        if self._exported.is_text_game(self._task) or self._exported.is_remote(self._task):
+            self._session = self._exported.session(self._task)
 
     def _called(self, name: str, arguments: JsonObject) -> str:
+        call: JsonObject = {"function": {"name": name, "arguments": arguments}}
         if self._session is not None:
-            if self._session.done:
-                return OVER
-            if name != _ACT:
-                return f"This task has no tool {name!r}, only {_ACT!r}."
-            answer = self._session.send(str(arguments.get("text", "")))
-            return "\n".join(str(one["content"]) for one in answer) or OVER
+            try:
+                return self._sent(self._session, name, call)
+            except GenenvError as error:
+                self._error = error  # TRL takes it for the result of the tool
+                raise
         if self._task is None:
             return OVER
-        self._calls.append({"function": {"name": name, "arguments": arguments}})
+        self._calls.append(call)
         answer = self._exported.session(self._task).send("", self._calls)
         return str(answer[-1]["content"]) if answer else _NOT_SHOWN
 
+    def _sent(self, session: Session, name: str, call: JsonObject) -> str:
+        """Send a call to a session, of `act` its text, and return the answer."""
+        if session.done:
+            return OVER
+        if name not in (known := _names(session.tools) or [_ACT]):
+            return f"This task has no tool {name!r}, only {', '.join(map(repr, known))}."
+        if session.tools:
+            answer = session.send("", [call])
+        else:
+            given = cast(JsonObject, cast(JsonObject, call["function"])["arguments"])
+            answer = session.send(str(given.get("text", "")))
+        return "\n".join(str(one["content"]) for one in answer) or OVER
+
     def _graded(self, completion: Completion) -> float:
-        """Return the reward of the conversation so far, or of the completion's replies turn by turn."""
+        """Return the reward of the conversation so far, or of the completion's replies turn by turn.
+
+        Raises:
+            GenenvError: a tool has raised it.
+        """
         if self._task is None:
             return 0.0
-        if self._session is not None:
-            return self._session.verdict().reward
+        if self._error is not None:
+            raise self._error
+        session = self._session
+        if session is not None:
+            last = completion[-1] if completion else {}
+            ends = last.get("role") == "assistant" and not last.get("tool_calls")
+            if ends and session.tools and not session.done:
+                session.send(str(last.get("content") or ""))
+            return session.verdict().reward
         return self._exported.grade(self._task, _replies(completion)).reward
+
+
+def _names(tools: Sequence[JsonObject]) -> list[str]:
+    return [str(cast(JsonObject, tool["function"])["name"]) for tool in tools]
 
 
 def _replies(completion: Completion) -> list[str]:
     """Return the agent's replies, each with its text and calls."""
     return [
-        reply_text(str(one.get("content") or ""), one.get("tool_calls") or ())
+        as_text(str(one.get("content") or ""), map(call_of, one.get("tool_calls") or ()))
         for one in completion
         if one.get("role") == "assistant"
     ]
@@ -129,7 +160,7 @@ def environment_class(folder: str | Path) -> type[Environment]:
         """Show TRL that the class has this tool; instances override it."""
         raise NotImplementedError
 
-    names = [str(cast(JsonObject, tool["function"])["name"]) for tool in tools]
+    names = _names(tools)
     if exported.has_text_games and names.count(_ACT) > 1:
         raise UsageError(f"one of its tools is called {_ACT!r}, as is that of text games; rename it")
     if taken := sorted(name for name in names if name in _KEPT or name.startswith("_")):
@@ -155,9 +186,14 @@ def reward_function(folder: str | Path) -> Callable[..., list[float]]:
         del others
         if environments is not None:
             return [one._graded(said) for one, said in zip(environments, completions, strict=True)]
+        if task is None:
+            raise UsageError(
+                "the reward function gets no column 'task': train on the rows of the exported environment "
+                "(trl_env.dataset), or give it the environments (environment_factory)"
+            )
         return [
             exported.grade(task_of(text), _replies(said)).reward
-            for text, said in zip(task or (), completions, strict=True)
+            for text, said in zip(task, completions, strict=True)
         ]
 
     return verdict

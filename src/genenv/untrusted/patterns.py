@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import math
 import random
 import re
 import string
@@ -60,9 +59,12 @@ _ASCII = {
 _OPERATORS = ("--", "&&", "~~")
 """Operators of the Rust engine inside a class; elsewhere they are characters."""
 _MULTILINE = re.compile(r"\(\?[a-z]*m")
-_COUNTS = re.compile(r"\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}")
+_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\s*(\d*)\s*(?:,\s*(\d*)\s*)?\}|.", flags=re.DOTALL)
+"""A part of a pattern: an escape, a class, a repetition count, or a character."""
 _MOST_COPIES = 200_000
-"""Maximum product of all repetition counts in a pattern."""
+"""Maximum parts of a pattern for `regex`, after its repetitions are written out."""
+_MOST_WORK = 5_000_000
+"""Maximum parts times characters that the Rust engine is given, which cannot be stopped: about 0.1 s."""
 
 
 class BadPattern(ValueError):
@@ -90,8 +92,23 @@ def engine(pattern: str) -> Engine:
         with contextlib.suppress(SchemaError):
             translated = _translated(pattern)
             schema = core_schema.str_schema(pattern=translated, strict=True, regex_engine="rust-regex")
-            return SchemaValidator(schema).isinstance_python
+            return _limited(pattern, SchemaValidator(schema).isinstance_python)
     return _stoppable(pattern)
+
+
+def _limited(pattern: str, finds: Engine) -> Engine:
+    """Return an engine that matches with `finds` if that is quick, else with one that has a timeout."""
+    longest = _MOST_WORK // max(1, _copies(pattern))
+
+    def found(text: str) -> bool:
+        if len(text) <= longest:
+            return finds(text)
+        try:
+            return _stoppable(pattern)(text)
+        except BadPattern as error:
+            raise TookTooLong(f"it takes too long to match {pattern[:200]!r}") from error
+
+    return found
 
 
 def is_pattern(text: str) -> bool:
@@ -147,6 +164,7 @@ def _translated(pattern: str, end: str = "$") -> str:
     return "".join(found)
 
 
+@functools.lru_cache(maxsize=128)
 def _stoppable(pattern: str) -> Engine:
     if _copies(pattern) > _MOST_COPIES:
         raise BadPattern("it repeats its parts too often")  # the engine writes repetitions out
@@ -180,9 +198,22 @@ def _stoppable(pattern: str) -> Engine:
 
 
 def _copies(pattern: str) -> int:
-    """Return an upper bound of the parts of a pattern after its repetitions are written out."""
-    counts = [one for pair in _COUNTS.findall(pattern) for one in pair if one]
-    return math.prod(min(int(one[:9]), _MOST_COPIES) + 1 for one in counts)
+    """Return about how many parts a pattern has after its repetitions are written out."""
+    groups, last = [0], 0
+    for part in _PART.finditer(pattern):
+        counts = [int(one[:9]) for one in part.groups() if one]
+        if part[0] == "(":
+            groups.append(0)
+        elif part[0] == ")" and len(groups) > 1:
+            last = groups.pop()
+            groups[-1] += last
+        elif counts:
+            groups[-1] += last * (max(counts) - 1)
+            last *= max(counts)
+        elif part[0] not in ("*", "+", "?"):
+            last = 1
+            groups[-1] += 1
+    return sum(groups)
 
 
 def draw(pattern: str, rng: random.Random) -> str:

@@ -12,6 +12,7 @@ import functools
 import json
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
 
 from genenv.errors import UsageError
@@ -317,6 +318,7 @@ def _validator_class() -> Any:  # noqa: ANN401 - jsonschema makes classes
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional_properties,
         "uniqueItems": _unique_items,
+        "multipleOf": _multiple_of,
     }
     counted = {keyword: _counted(check) for keyword, check in known.items()}
     made: Any = cast(Any, validators).extend(jsonschema.Draft202012Validator, counted)
@@ -388,6 +390,19 @@ def _additional_properties(
         yield _error(f"Additional properties are not allowed ({', '.join(map(repr, sorted(others)))})")
     for name in others if isinstance(says, dict) else ():
         yield from cast(Any, validator).descend(held[name], says, path=name)
+
+
+def _multiple_of(_: object, says: float, value: object, _schema: JsonObject) -> Iterator[ValidationError]:
+    if isinstance(value, int | float) and not isinstance(value, bool) and not _is_multiple(value, says):
+        yield _error(f"{value!r} is not a multiple of {says!r}")
+
+
+def _is_multiple(value: float, step: float) -> bool:
+    """Return whether a number is a multiple of a step: as both are written, or as floats are multiplied."""
+    if isinstance(value, int) and isinstance(step, int):
+        return value % step == 0
+    exact = Fraction(str(value)) / Fraction(str(step))  # of 19.99 and 0.01, whose floats leave a rest
+    return exact.denominator == 1 or round(value / step) * step == value
 
 
 def _unique_items(_: object, says: bool, value: object, _schema: JsonObject) -> Iterator[ValidationError]:

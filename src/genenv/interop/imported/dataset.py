@@ -37,8 +37,9 @@ from genenv.environments.guard import Watch, limited
 from genenv.environments.promises import ROUNDING, rounded
 from genenv.environments.stepwise import STEPPED, StepwiseRollout
 from genenv.errors import EnvironmentCodeError, GenenvError, UsageError, first_line, line_of
-from genenv.interop.imported.environment import RANDOM_WORDS, digest, skills_of, with_system
+from genenv.interop.imported.environment import RANDOM_WORDS, with_system
 from genenv.interop.imported.settings import DatasetConfig
+from genenv.interop.imported.space import digest, skills_of
 from genenv.plugins import own_part
 from genenv.statistics import counted
 from genenv.threads import CallTimeout, run_in_loop, without_loop
@@ -58,7 +59,7 @@ from genenv.types import (
     Task,
     Verdict,
 )
-from genenv.untrusted.documents import Unreadable, plain, read_json
+from genenv.untrusted.documents import Unreadable, as_list, plain, read_json
 
 _FEW_HELD_OUT = 20
 """With fewer held-out rows it is said that success on them is coarse."""
@@ -317,7 +318,7 @@ class Reward:
             place: file and line of the row.
             listed: whether it may be in a list, alone.
         """
-        several = _several(value)
+        several = as_list(value)
         if self._in_lists and len(several) != 1:
             what = "it gets lists of one rollout, and returns a list of one reward"
         else:
@@ -334,10 +335,6 @@ class Reward:
         if STEPPED.get():
             return run_in_loop(coming, self._limit_s)
         return await Watch(self._limit_s).steps(coming)
-
-
-def _several(value: object) -> Sequence[object]:
-    return cast("Sequence[object]", value) if isinstance(value, list | tuple) else ()
 
 
 async def _coroutine(coming: Awaitable[object]) -> object:

@@ -6,27 +6,26 @@ environment gave in the agent's session. If the replies were not sent in a sessi
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import random
-import re
 from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel
 
 from genenv.chat.assistant import ToolCall
 from genenv.chat.tool_calls import UNREADABLE, read_calls
 from genenv.config.tables import merged
 from genenv.environments.base import Ask, Episode, Options, OutOfTurns, failed
-from genenv.environments.common import asked_for, at_random, closed_object, once, request, schema_of
+from genenv.environments.common import asked_for, once, request
+from genenv.environments.promises import ROUNDING, rounded
 from genenv.environments.stepwise import blocking
 from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.settings import ImportedConfig
+from genenv.interop.imported.space import Chosen, Space, digest
 from genenv.simulator.schema_sampling import sample_json
 from genenv.types import (
     Json,
@@ -43,163 +42,6 @@ from genenv.types import (
 )
 from genenv.untrusted.schemas import plain_schema
 
-_NO_SKILL = re.compile(r"[^A-Za-z0-9_.:+=-]+")
-_LONGEST_SKILL = 64
-_FEW = 1000
-"""The most numbers to list as options if the number is the only thing that can be set."""
-
-
-class Chosen(BaseModel, frozen=True, extra="allow"):
-    """A task's parameters: a value for each name of `vary`, and the number (seed or row)."""
-
-    @property
-    def values(self) -> JsonObject:
-        """Return the values by name."""
-        return cast(JsonObject, self.model_dump(mode="json"))
-
-
-class Space:
-    """The space of all tasks: the lists of values in the setting `vary`, times the numbers (seeds or rows).
-
-    Args:
-        vary: lists of values by name, in tables that may be nested.
-        number: the name of the number, `seed` or `row`.
-        numbers: how many numbers are for training; 0: tasks have no number.
-
-    Raises:
-        UsageError: `vary` contains a value that is neither a table nor a non-empty list.
-    """
-
-    def __init__(self, vary: Mapping[str, JsonValue], number: str, numbers: int) -> None:
-        paths = dict(_leaves(vary, ()))
-        if numbers and (number,) in paths:
-            raise UsageError(
-                f"environment.vary lists values of {number!r}, but tasks have a {number} of their own; leave "
-                "it out of environment.vary"
-            )
-        last = [path[-1] for path in paths]
-        self._paths = {
-            path[-1] if last.count(path[-1]) == 1 and path[-1] != number else ".".join(path): path
-            for path in paths
-        }
-        self.number, self.numbers = number, numbers
-        self.values: dict[str, Sequence[Json]] = {name: paths[path] for name, path in self._paths.items()}
-        """The possible values, by name."""
-
-    def options(self) -> Options:
-        """Return the options that a simulator chooses from; the number is one only if nothing else varies."""
-        if self.values or not self.numbers:
-            return (dict(self.values),)
-        return ({self.number: range(min(_FEW, self.numbers))},)
-
-    def schema(self) -> JsonObject:
-        """Return the JSON schema of a task's parameters, including the number."""
-        if not self.numbers:
-            return schema_of(self.options())
-        number: JsonObject = {"type": "integer", "minimum": 0, "maximum": self.numbers - 1}
-        fields = {name: {"enum": list(values)} for name, values in self.values.items()}
-        return closed_object({**fields, self.number: number})
-
-    def drawn(self, rng: random.Random) -> dict[str, Json]:
-        """Return parameters drawn at random."""
-        return self.numbered(at_random(self.options(), rng), rng)
-
-    def numbered(self, chosen: JsonObject, rng: random.Random) -> dict[str, Json]:
-        """Return the chosen parameters, with a number drawn at random if they have none."""
-        if not self.numbers or self.number in chosen:
-            return dict(chosen)
-        return {**chosen, self.number: rng.randrange(self.numbers)}
-
-    def spread(self, count: int, first: int) -> list[dict[str, Json]]:
-        """Return up to `count` different sets of parameters, spread evenly over the values.
-
-        Args:
-            count: the number to return; fewer if there are fewer combinations and no number.
-            first: the first number.
-        """
-        ways = math.prod(len(values) for values in self.values.values())
-        if not self.numbers:
-            count = min(count, ways)
-        return [
-            self._way(place, ways, count) | ({self.number: first + place} if self.numbers else {})
-            for place in range(count)
-        ]
-
-    def _way(self, place: int, ways: int, count: int) -> dict[str, Json]:
-        """Return the values at one place: by enumeration if all combinations fit, else at random."""
-        if self.numbers and ways > count:
-            rng = random.Random(place)
-            return {name: rng.choice(values) for name, values in self.values.items()}
-        found: dict[str, Json] = {}
-        for name, values in self.values.items():
-            place, which = divmod(place, len(values))
-            found[name] = values[which]
-        return found
-
-    def problem(self, chosen: JsonObject) -> str:
-        """Return an error sentence about the chosen parameters, or "" if they are valid."""
-        wanted = {*self.values, *([self.number] if self.numbers else [])}
-        if odd := sorted(wanted ^ set(chosen)):
-            return f"{odd[0]!r} is {'missing' if odd[0] in wanted else 'nothing that can be set'}"
-        for name, values in self.values.items():
-            if chosen[name] not in values:
-                return f"{name} is {chosen[name]!r}, which is none of its values"
-        number = chosen.get(self.number, 0)
-        if self.numbers and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
-            return f"{self.number} is {number!r}, not a whole number from 0 on"
-        return ""
-
-    def given(self, chosen: JsonObject, beneath: JsonObject) -> dict[str, Json]:
-        """Return the arguments that the environment gets, without the number.
-
-        Args:
-            chosen: the task's parameters.
-            beneath: further arguments, which the parameters override.
-        """
-        found = dict(beneath)
-        for name, path in self._paths.items():
-            value: Json = chosen[name]
-            for part in reversed(path):
-                value = {part: value}
-            found = merged(found, cast(JsonObject, value))
-        return found
-
-    def skills(self, chosen: JsonObject, otherwise: str) -> tuple[str, ...]:
-        """Return the task's skills, one per parameter and value; `otherwise` if it has no parameters."""
-        return skills_of({k: v for k, v in chosen.items() if k != self.number}) or (otherwise,)
-
-
-def skills_of(values: JsonObject) -> tuple[str, ...]:
-    """Return a skill for each name and value; a text that a skill cannot hold ends with a hash."""
-    found: list[str] = []
-    for text in (f"{name}={value}" for name, value in values.items()):
-        short = _NO_SKILL.sub("_", text)
-        whole = short == text.replace(" ", "_") and len(short) <= _LONGEST_SKILL
-        found.append(short if whole else f"{short[: _LONGEST_SKILL - 9]}.{digest(text)[:8]}")
-    return tuple(found)
-
-
-def digest(value: Json) -> str:
-    """Return a hash of a JSON value as 24 hexadecimal digits."""
-    text = json.dumps(value, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
-
-
-def _leaves(
-    table: Mapping[str, JsonValue], path: tuple[str, ...]
-) -> Iterator[tuple[tuple[str, ...], Sequence[Json]]]:
-    for name, value in table.items():
-        here = (*path, name)
-        if isinstance(value, Mapping):
-            yield from _leaves(value, here)
-        elif isinstance(value, list) and value:
-            yield here, value
-        else:
-            raise UsageError(
-                f"environment.vary: {'.'.join(here)} must be a list of values, such as [1, 2, 3]"
-            )
-
-
 _OFFER = (
     "You may call tools. To call one, reply with\n<tool_call>\n"
     '{"name": NAME, "arguments": {...}}\n</tool_call>\nTools:'
@@ -208,8 +50,8 @@ RANDOM_WORDS = ("yes", "no", "I do not know", "help", "look", "0", "1", "42")
 """Replies of an uninformed policy in environments that accept any text."""
 HELD_OUT_SEED = 1_000_000_000
 """The seed of the first held-out task, above all seeds of training tasks."""
-_MOST_VERDICTS = 20_000
-"""The most verdicts of rollouts kept in memory."""
+_MOST_VERDICTS = 1000
+"""The most verdicts kept in memory (`keep_verdict`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +116,12 @@ class ImportedEnvironment(ABC):
 
     def __init__(self, settings: ImportedConfig, space: Space) -> None:
         self.settings, self._space = settings, space
-        self._verdicts: OrderedDict[str, Verdict] = OrderedDict()
+        self._verdicts: dict[tuple[str, tuple[str, ...]], Verdict] = {}
+        if twice := space.shared(settings.given_held_out):
+            raise UsageError(
+                f"environment.given_held_out sets {twice!r}, which environment.vary sets for each task; "
+                "leave it out of one of the two"
+            )
 
     @property
     def space(self) -> Space:
@@ -390,7 +237,7 @@ class ImportedEnvironment(ABC):
             return Rejection(RejectReason.HELD_OUT, sentence)
         beneath = cast(JsonObject, self.settings.given)
         if lineage.origin is Origin.HELD_OUT:
-            beneath = {**beneath, **cast(JsonObject, self.settings.given_held_out)}
+            beneath = merged(beneath, cast(JsonObject, self.settings.given_held_out))
         given = self.space.given(chosen, beneath)
         numbered = number if isinstance(number, int) else None
         try:
@@ -443,34 +290,32 @@ class ImportedEnvironment(ABC):
         return ImportedEpisode(self, task)
 
     def check(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Return the verdict recorded in the rollout, or else the verdict of a replay of the replies."""
-        known = self._verdicts.get(_key(task, replies))
-        if known is not None:
-            return known
+        """Return the verdict that was kept, or else the verdict on a replay of the replies."""
+        known, left = self._verdicts.get((self.surface(task), tuple(replies))), iter(replies)
+        return known or self._rolled_out(task, lambda _: next(left, None))
+
+    def keep_verdict(self, task: Task, replies: Sequence[str], verdict: Verdict) -> None:
+        """Keep the verdict on a rollout for `check`, so that it need not be replayed."""
+        self._verdicts[self.surface(task), tuple(replies)] = verdict
+        if len(self._verdicts) > _MOST_VERDICTS:
+            self._verdicts.pop(next(iter(self._verdicts)), None)
+
+    def _rolled_out(self, task: Task, reply_to: Callable[[RemoteRollout], str | None]) -> Verdict:
+        """Run a rollout with the replies that a function returns, until it returns None."""
         try:
             rollout = self.begin(start_of(task))
         except RolloutError as error:
             return failed(str(error))
         try:
-            for reply in replies[: self.settings.max_turns]:
-                if rollout.done:
+            for _ in range(self.settings.max_turns):
+                if rollout.done or (reply := reply_to(rollout)) is None:
                     break
                 rollout.reply(reply)
-            verdict = self.verdict(rollout)
+            return self.verdict(rollout)
         except RolloutError as error:
-            verdict = failed(str(error))
+            return failed(str(error))
         finally:
             rollout.close()
-        self.keep_verdict(task, replies, verdict)
-        return verdict
-
-    def keep_verdict(self, task: Task, replies: Sequence[str], verdict: Verdict) -> None:
-        """Record the verdict on a rollout, so that `check` need not replay it."""
-        key = _key(task, replies)
-        self._verdicts[key] = verdict
-        self._verdicts.move_to_end(key)
-        if len(self._verdicts) > _MOST_VERDICTS:
-            self._verdicts.popitem(last=False)
 
     def verdict(self, rollout: RemoteRollout) -> Verdict:
         """Return the verdict on a rollout; see `graded`."""
@@ -479,30 +324,25 @@ class ImportedEnvironment(ABC):
 
     def graded(self, total: float, explanation: str, *, ended: bool) -> Verdict:
         """Return the verdict: the environment's reward scaled to [0, 1], and success by `success_at`."""
-        settings = self.settings
+        low, high, wanted = self.settings.reward_low, self.settings.reward_high, self.settings.success_at
         if not math.isfinite(total):
             return failed(f"The environment gave the reward {total}.")
-        share = (total - settings.reward_low) / (settings.reward_high - settings.reward_low)
-        solved = total > 0 and ended if settings.success_at == 0 else total >= settings.success_at
+        share = min(1.0, max(0.0, (total - low) / (high - low)))
+        enough = (high if wanted is None else wanted) - ROUNDING * (high - low)
+        solved = total > 0 and ended if wanted == 0 else total >= enough
         said = explanation or f"The environment gives {total:g}."
-        return Verdict(reward=min(1.0, max(0.0, share)), success=solved, explanation=said)
+        return Verdict(reward=rounded(share), success=solved, explanation=said)
 
     def random_replies(self, task: Task, rng: random.Random) -> tuple[str, ...]:
-        """Run a rollout with random replies, record its verdict, and return the replies."""
+        """Run a rollout with random replies, keep its verdict for `check`, and return the replies."""
         replies: list[str] = []
-        try:
-            rollout = self.begin(start_of(task))
-        except RolloutError:
-            return ()
-        try:
-            while not rollout.done and len(replies) < self.settings.max_turns:
-                replies.append(rollout.random_reply(rng))
-                rollout.reply(replies[-1])
-            self.keep_verdict(task, replies, self.verdict(rollout))
-        except RolloutError as error:
-            self.keep_verdict(task, replies, failed(str(error)))
-        finally:
-            rollout.close()
+
+        def say(rollout: RemoteRollout) -> str:
+            replies.append(rollout.random_reply(rng))
+            return replies[-1]
+
+        verdict = self._rolled_out(task, say)
+        self.keep_verdict(task, replies, verdict)
         return tuple(replies)
 
 
@@ -512,6 +352,8 @@ class ImportedEpisode:
     The first messages are known since the task was built. So the session is taken only after the first reply:
     first replies can be sampled in one batch even if there are few sessions.
     """
+
+    remote = True
 
     def __init__(self, env: ImportedEnvironment, task: Task) -> None:
         self._env, self._task = env, task
@@ -541,11 +383,15 @@ class ImportedEpisode:
             while not rollout.done and len(replies) < self.max_turns:
                 replies.append(await ask(rollout.messages))
                 await blocking(lambda: rollout.reply(replies[-1]))
-            env.keep_verdict(task, replies, env.verdict(rollout))
         finally:
             rollout.close()
         if not rollout.done:
             raise OutOfTurns
+
+    def verdict(self) -> Verdict:
+        """See `Episode`: return the verdict on the session, by the rewards so far."""
+        rollout = self._rollout
+        return failed("No reply was sent.") if rollout is None else self._env.verdict(rollout)
 
 
 def with_system(messages: Sequence[Message], said: str) -> tuple[Message, ...]:
@@ -562,11 +408,6 @@ def start_of(task: Task) -> Start:
     return Start(
         given=cast(JsonObject, task.payload["given"]), number=number if isinstance(number, int) else None
     )
-
-
-def _key(task: Task, replies: Sequence[str]) -> str:
-    said: Json = [task.payload["given"], task.payload["number"], list(replies)]
-    return digest(said)
 
 
 def words_and_calls(text: str) -> tuple[str, Sequence[ToolCall]]:

@@ -26,13 +26,13 @@ from genenv.interop.imported.environment import (
     RANDOM_WORDS,
     ImportedEnvironment,
     RemoteRollout,
-    Space,
     Start,
     random_call,
     sampled,
     words_and_calls,
 )
 from genenv.interop.imported.settings import OpenEnvConfig
+from genenv.interop.imported.space import Space
 from genenv.interop.imported.wire import Answer, NoRoom, Refused, Server, Session
 from genenv.texts import inert
 from genenv.types import Json, JsonObject, Message, Role

@@ -20,7 +20,9 @@ class ImportedConfig(Settings, frozen=True):
     given: Table = Field(default_factory=dict)
     """Further arguments that every task gets."""
     given_held_out: Table = Field(default_factory=dict)
-    """Arguments that replace those of `given` for held-out tasks, such as another split."""
+    """Arguments that replace those of `given` for held-out tasks, such as another split; other values of the
+    same table stay. None may be in `vary`.
+    """
     base: int = Field(default=32, ge=1, le=100_000)
     """The number of base tasks."""
     held_out: int = Field(default=32, ge=0, le=100_000)
@@ -31,8 +33,10 @@ class ImportedConfig(Settings, frozen=True):
     """How the agent is offered tools: `native`, by its chat template; or `prompt`, as JSON in the prompt, for
     models whose chat template has no tools.
     """
-    success_at: float = 1.0
-    """A task counts as solved from this reward on; 0: by any reward above 0 if the rollout has ended."""
+    success_at: float | None = None
+    """A task counts as solved from this reward of the environment on; left out: from `reward_high` on; 0: by
+    any reward above 0 if the rollout has ended.
+    """
     reward_low: float = 0.0
     """The environment's reward that counts as 0."""
     reward_high: float = 1.0

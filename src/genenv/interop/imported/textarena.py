@@ -31,11 +31,11 @@ from genenv.interop.imported.environment import (
     RANDOM_WORDS,
     ImportedEnvironment,
     RemoteRollout,
-    Space,
     Start,
     start_of,
 )
 from genenv.interop.imported.settings import TextArenaConfig
+from genenv.interop.imported.space import Space
 from genenv.types import Message, Task, Verdict
 
 _RAW = "-raw"

@@ -15,6 +15,7 @@ import os
 import queue
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,6 @@ from genenv.errors import RolloutError, UsageError
 from genenv.interop.imported.environment import (
     ImportedEnvironment,
     RemoteRollout,
-    Space,
     Start,
     random_call,
     start_of,
@@ -40,12 +40,15 @@ from genenv.interop.imported.environment import (
 )
 from genenv.interop.imported.pool import Places
 from genenv.interop.imported.settings import VerifiersConfig
+from genenv.interop.imported.space import Space
 from genenv.texts import inert
 from genenv.types import JsonObject, Message, Role, Task, Verdict
 
 _WITHIN = Path(__file__).with_name("within")
 _READY = 0
 """In place of a rollout's id, the message that the process is ready."""
+_PING_S = 5.0
+"""Seconds in which a process that does not hang answers a ping."""
 _START_S = 600.0
 """Seconds that importing verifiers and a taskset may take."""
 
@@ -118,12 +121,13 @@ class Process:
         Raises:
             RolloutError: no message comes in time, or the process has ended.
         """
-        waiting = self._answers.of.get(name)
+        process, waiting = self._process, self._answers.of.get(name)
         try:
             found = None if waiting is None else waiting.get(timeout=self._limit_s)
         except queue.Empty:
+            hung = " Its process hung, and was ended." if self._ended_if_hung(process) else ""
             raise RolloutError(
-                f"The environment took longer than {self._limit_s:g} s (environment.step_s)."
+                f"The environment took longer than {self._limit_s:g} s (environment.step_s).{hung}"
             ) from None
         if found is not None:
             return found
@@ -131,6 +135,30 @@ class Process:
             if name in self._answers.of:  # no other process was started since
                 self.close()
             raise RolloutError(f"The environment's process has ended{self._last_words()}.")
+
+    def _ended_if_hung(self, process: subprocess.Popen[str] | None) -> bool:
+        """End the process if it answers no ping, as it would answer no other rollout; return whether it did.
+
+        The next rollout starts another process.
+        """
+        with self._lock:
+            if process is None or self._process is not process:
+                return False
+            self._last += 1
+            name, answers = self._last, self._answers
+            pong = answers.expect(name)
+        self._write(process, {"op": "ping", "id": name})
+        try:
+            pong.get(timeout=_PING_S)
+        except queue.Empty:
+            with self._lock:
+                if self._process is process:
+                    self._process = None
+                    _ended(process, patience_s=0.0)
+            return True
+        finally:
+            answers.of.pop(name, None)
+        return False
 
     def end(self, name: int) -> None:
         """Abort a rollout."""
@@ -224,16 +252,21 @@ def _listen(output: IO[str], answers: _Answers) -> None:
     answers.end()
 
 
-def _ended(process: subprocess.Popen[str]) -> None:
-    """End a process that may have ended; close its input first, so that it can stop its children."""
+def _ended(process: subprocess.Popen[str], patience_s: float = 6.0) -> None:
+    """End a process that may have ended; close its input first, so that it can stop its children.
+
+    After that all processes of its session are killed: one that held its output open would be waited for.
+    """
+    if process.returncode is not None:
+        return
     with contextlib.suppress(OSError):
         if process.stdin is not None:
             process.stdin.close()
-    try:
-        process.wait(6)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(patience_s)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
     if process.stdout is not None:
         process.stdout.close()
 

@@ -264,12 +264,20 @@ class Server(Pool["Session"]):
     async def wait(self) -> Session:
         """Return a session as soon as no rollout uses it; see `Pool.wait` and `connect`.
 
-        A rollout that is run step by step does not wait.
+        A rollout that is run step by step cannot wait: only its caller can end others.
 
         Raises:
-            NoRoom: all sessions are in use, and the rollout is run step by step.
+            UsageError: all sessions are in use, and the rollout is run step by step.
         """
-        return self.take() if STEPPED.get() else await super().wait()
+        if not STEPPED.get():
+            return await super().wait()
+        try:
+            return self.take()
+        except NoRoom as error:
+            raise UsageError(
+                f"{error} Rollouts that are run step by step do not wait for one: set environment.sessions, "
+                "and the server's max_concurrent_envs, to as many as run at a time"
+            ) from error
 
     def free(self) -> Session | None:
         """See `Pool`."""

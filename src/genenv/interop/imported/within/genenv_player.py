@@ -194,6 +194,8 @@ class Player:
             attempt = self._attempts.get(name)
             if attempt is not None and attempt.reply is not None and not attempt.reply.done():
                 attempt.reply.set_result(dict(order))
+        elif what == "ping":
+            self._tell({"id": name, "pong": True})
         elif what == "end":
             attempt = self._attempts.pop(name, None)
             if attempt is not None and attempt.task is not None:
