@@ -67,8 +67,8 @@ def main() -> None:
     print(f"\nbefore the first round: {fmean(before):.1f} ({'; '.join(f'{one:.1f}' for one in before)})")
     axes[0].axvline(fmean(before), color="#777777", linestyle=":", linewidth=1)
     axes[0].set_yticks(range(len(runs)), [NAMES[one] for one in reversed(runs)])
-    axes[0].set_xlabel("success on held-out doctests after 8 rounds, % (dotted: before)")
-    axes[1].set_xlabel("tasks with mixed outcomes, last three rounds, %")
+    axes[0].set_xlabel("held-out success after 8 rounds, % (dotted: before)")
+    axes[1].set_xlabel("mixed outcomes in the last 3 rounds, % of tasks")
     for axis in axes:
         axis.grid(axis="x", alpha=0.3)
     figure.savefig(args.out, metadata={"Date": None})
