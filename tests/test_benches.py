@@ -342,6 +342,7 @@ def test_a_small_run_ends_well(name: str, tiny: Any, tmp_path: Path) -> None:
     assert ("| " if name in TABLES else "{") in done.stdout
 
 
+@pytest.mark.long
 def test_the_picture_of_a_reproduction_has_its_rows_and_the_papers_values(tmp_path, monkeypatch):
     rows = "| before training | 40.1 ± 2.0 | |\n| random | 45.0 ± 1.5 | |\n| paper | 47.5 | |\n"
     page = tmp_path / "reproduce.md"

@@ -37,6 +37,7 @@ def read(path: Path) -> LiveState:
     return found
 
 
+@pytest.mark.long
 def test_the_file_follows_the_stages_and_goes_with_the_run(tmp_path: Path) -> None:
     path = tmp_path / "live.json"
     with LiveFile(path, Silent()) as live:

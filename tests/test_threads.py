@@ -180,6 +180,7 @@ def test_a_blocked_loop_is_given_up_and_its_thread_ends() -> None:
     assert threading.active_count() <= before
 
 
+@pytest.mark.long
 def test_threads_do_not_wait_for_each_other() -> None:
     async def slow() -> int:
         time.sleep(0.3)

@@ -99,6 +99,7 @@ class _Own:
         return Episode()
 
 
+@pytest.mark.long
 def test_one_that_cannot_go_on_has_failed(tools: genenv.Environment) -> None:
     async def breaks(ask: Ask) -> None:
         await ask(())

@@ -163,6 +163,7 @@ def test_choices_are_those_of_the_seat_whose_turn_it_is() -> None:
     assert not BRIEF.episode(game()).choices  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_so_few_games_that_none_is_held_out_are_one_sentence() -> None:
     with pytest.raises(UsageError, match="none is held out; set environment"):
         GuessWho(GuessWhoConfig(persons=(2, 2), features=(1, 1), turns=(2, 2))).held_out()

@@ -59,6 +59,7 @@ def test_seeds_are_in_proportion_to_the_shares_and_evenly_mixed(env: Environment
     assert all(skill.startswith(f"{seed.skills[0]}:") for seed in env.seeds() for skill in seed.skills[1:])
 
 
+@pytest.mark.long
 def test_each_task_keeps_the_checker_of_its_member(env: Environment) -> None:
     own = {"sums": load_environment("programs"), "rooms": cast(Any, env).members["rooms"]}
     for task in [*base_tasks(env, env.seeds()[:20], seed=0).values(), *env.held_out()[:20]]:

@@ -71,6 +71,7 @@ def save(base: LocalModel, to: Path, number: int, tuning: str) -> None:
         policy.weights.save(to / player)
 
 
+@pytest.mark.long
 def test_a_base_is_asked_in_its_own_window(tiny: Any) -> None:
     text, described = answer(str(tiny.folder(max_position_embeddings=256)))
     assert text

@@ -121,6 +121,7 @@ def test_equal_replies_keep_the_verdict_of_their_own_rollout(server: OpenEnvServ
     assert not env.check(task, ("a",)).success, "the replies are replayed"
 
 
+@pytest.mark.long
 def test_held_out_tasks_that_begin_like_base_tasks_are_reported(server: OpenEnvServer) -> None:
     found = {one.what: (one.state, one.seen) for one in check_environment(opened(server), load_config(), n=6)}
     state, seen = found["held-out tasks, apart from the seeds"]
@@ -192,6 +193,7 @@ def test_attempts_wait_where_a_server_has_room_for_one(server: OpenEnvServer) ->
         played(env, tasks[1], "seven")
 
 
+@pytest.mark.long
 def test_waiting_for_a_session_is_not_the_environments_time(server: OpenEnvServer) -> None:
     server.room, server.pause_s = 1, 0.05
     env = opened(server)
@@ -216,6 +218,7 @@ def test_steps_of_rollouts_overlap(server: OpenEnvServer) -> None:
     assert {trace.stop_reason for trace in group.traces} == {StopReason.DONE}, "each waits for the other"
 
 
+@pytest.mark.long
 def test_a_rollout_that_ran_out_of_time_frees_its_session(server: OpenEnvServer) -> None:
     server.room = 1
     env = opened(server)

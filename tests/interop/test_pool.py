@@ -31,6 +31,7 @@ class Waiting:
             self._places.leave()
 
 
+@pytest.mark.long
 def test_the_work_of_others_is_not_the_environments_time() -> None:
     places, running, most = Places(2), 0, 0
 

@@ -65,6 +65,7 @@ def test_each_player_is_a_seat_with_a_reward_of_its_own() -> None:
     assert env.check(task, WON["player-0"]) == found["player-0"]  # as it was played, not against code
 
 
+@pytest.mark.long
 def test_code_plays_random_legal_moves_and_grades_alike_again() -> None:
     env = opened("TicTacToe-v0", held_out=30)
     rewards = [tuple(v.reward for v in played(env, task, {}).values()) for task in env.held_out()]
@@ -253,6 +254,7 @@ context_tokens = 4096
 """
 
 
+@pytest.mark.long
 def test_two_agents_play_each_other_in_a_run(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(RUN)
     succeeds("train", tmp_path / "run.toml", "--out", tmp_path / "run")
@@ -275,6 +277,7 @@ def test_moves_of_code_have_the_rewards_that_textarena_itself_gives(
     assert sums["played"] == sums["alike_again"] == sums["ended"] == sums["equal"] == 6
 
 
+@pytest.mark.long
 def test_check_says_where_code_cannot_play_a_seat() -> None:
     found = run("check", "textarena:ColonelBlotto-v0", "--n", 2)
     assert "seats that code plays" in found.stdout

@@ -306,6 +306,7 @@ for order in map(json.loads, sys.stdin):
 """
 
 
+@pytest.mark.long
 def test_a_process_that_hangs_is_ended_with_its_children_and_a_slow_one_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,6 +148,7 @@ def test_a_branch_with_another_pool_of_fixed_tasks_writes_it_anew(tmp_path: Path
     assert not first & third
 
 
+@pytest.mark.long
 def test_a_branch_has_no_kl_term_without_the_reference_of_its_origin(tmp_path: Path) -> None:
     for tuning, is_refused in (("full", True), ("lora", False)):
         origin, out = tmp_path / tuning, tmp_path / f"{tuning}-branch"
@@ -160,6 +161,7 @@ def test_a_branch_has_no_kl_term_without_the_reference_of_its_origin(tmp_path: P
             succeeds(*branch)
 
 
+@pytest.mark.long
 def test_a_branch_s_simulator_has_no_kl_term_without_the_reference_of_its_origin(tmp_path: Path) -> None:
     origin, kept = tmp_path / "origin", {"policy__tuning": "full", "run__rounds": 0}
     succeeds(*words(origin, **kept, simulator__kl_coefficient=0.0))

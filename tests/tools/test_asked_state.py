@@ -263,6 +263,7 @@ def graph_of_many(listing: Mapping[str, str]) -> Graph:
     return Graph({name: Recipe(tool=name, writes=False, ways=one, success=1.0) for name, one in ways.items()})
 
 
+@pytest.mark.long
 def test_what_a_call_changes_is_looked_for_in_the_same_record(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(MANY)
     with closing(PythonWorld(tmp_path, "tools.py")) as world:

@@ -126,6 +126,7 @@ def test_another_way_to_the_same_end_counts_and_more_than_was_asked_does_not(env
     ).explanation == ("The state differs at orders.O-5003.refunded, which is 30.5, not 30.0.")
 
 
+@pytest.mark.long
 def test_leaving_out_or_spoiling_any_call_fails(env: Tools, tasks: dict[str, Task]) -> None:
     spoiled = passed = 0
     rng = random.Random(1)
@@ -151,6 +152,7 @@ def succeeds(env: Tools, task: Task, calls: list) -> bool:
     return env.check(task, (*(format_calls([one], "python") for one in calls), task.oracle[-1])).success
 
 
+@pytest.mark.long
 def test_values_are_stated_and_answers_are_not(env: Tools, tasks: dict[str, Task]) -> None:
     for task in tasks.values():
         text = task.messages[-1].content
@@ -630,6 +632,7 @@ def opened(folder: Path) -> tuple[object, ...]:
     return base_tasks(env, env.seeds(), seed=0), env.graph, env.wordings
 
 
+@pytest.mark.long
 def test_own_wordings_are_used_where_their_blanks_fit(desk_bundle: Path, tmp_path: Path) -> None:
     edited = tmp_path / "edited"
     shutil.copytree(desk_bundle, edited)
@@ -680,6 +683,7 @@ def test_the_grammar_takes_programs_variations_and_parameters_and_no_unknown_too
         assert not written_under(schema, {**seed.spec, "calls": calls})
 
 
+@pytest.mark.long
 def test_programs_that_fit_the_grammar_agree_with_their_fields_and_take_ids_of_records(env: Tools) -> None:
     rng, seeds = random.Random(0), env.seeds()
     lineage = Lineage(origin=Origin.GENERATED, seed_id="s", context_id="c", generation_id="g")
@@ -725,6 +729,7 @@ def test_a_bundle_says_which_tasks_its_settings_leave_out(desk_bundle: Path) -> 
     single.world.close()
 
 
+@pytest.mark.long
 def test_the_settings_that_come_with_a_bundle_train_on_all_of_its_tasks(desk_bundle: Path) -> None:
     config = load_config(desk_bundle / "train.toml", [f"environment.name={desk_bundle}"])
     env = load_environment(str(desk_bundle), config.environment.settings)

@@ -154,6 +154,7 @@ def test_in_a_large_state_it_counts_which_object_is_referred_to(monkeypatch: pyt
     assert plain.json([shared] * 6_000)[-1] == shared  # plain data, which `read` is not asked for
 
 
+@pytest.mark.long
 def test_objects_that_all_refer_to_each_other_are_read_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsonable, "OWN_MODULES", {*jsonable.OWN_MODULES, __name__})
     people = [_Person(f"person {number}") for number in range(25)]

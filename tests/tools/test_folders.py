@@ -335,6 +335,7 @@ def of_records(own: Path) -> PythonOrigin:
     return PythonOrigin(own / "tools.py")
 
 
+@pytest.mark.long
 def test_records_that_are_opened_by_their_ids_are_copied_though_no_id_is_known(tmp_path: Path) -> None:
     origin, files = of_records(tmp_path / "own"), tmp_path / "files"
     source = origin.bring(files)

@@ -48,6 +48,7 @@ CONTEXT = """
 """
 
 
+@pytest.mark.long
 def test_a_context_is_given_is_state_and_is_no_argument_of_the_agent(tmp_path: Path) -> None:
     written(
         tmp_path / "a",
@@ -95,6 +96,7 @@ def test_a_type_that_stands_for_nothing_given_is_left_out_of_the_schema(tmp_path
     world.close()
 
 
+@pytest.mark.long
 def test_a_constructor_is_given_its_arguments(tmp_path: Path) -> None:
     files = {
         "shop/__init__.py": "",
@@ -150,6 +152,7 @@ def test_a_script_in_a_package_imports_its_neighbors(tmp_path: Path) -> None:
     world.close()
 
 
+@pytest.mark.long
 def test_a_folder_above_the_file_is_copied_where_it_is_named(tmp_path: Path) -> None:
     files = {
         "app/src/tools.py": "import json, pathlib\n"

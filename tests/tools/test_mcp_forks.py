@@ -81,6 +81,7 @@ def test_each_session_begins_as_a_new_process_does_without_loading_the_server(
     assert told["loaded"] <= 4, "a few are loaded ahead of use"
 
 
+@pytest.mark.long
 def test_sessions_at_the_same_time_do_not_see_each_other(opens: Opens, log: Path) -> None:
     world = opens()
 
@@ -149,6 +150,7 @@ def test_a_server_without_python_is_as_it_was(tmp_path: Path) -> None:
         world.close()
 
 
+@pytest.mark.long
 def test_a_call_that_ends_the_server_ends_its_session_alone(opens: Opens, log: Path) -> None:
     world, crash = opens("crash"), call("crash")
     for _ in range(3):
@@ -197,6 +199,7 @@ def test_a_server_whose_forks_fail_is_not_forked_in_the_bundle(
     assert (source.fresh, source.forked) == (True, False)
 
 
+@pytest.mark.long
 def test_a_fork_that_fails_later_is_the_last_one(
     opens: Opens, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +241,7 @@ def test_temporary_files_are_as_they_were_when_the_server_was_loaded(opens: Open
         assert world.play_uncached([SHOW]).outcomes == begun
 
 
+@pytest.mark.long
 def test_a_fork_that_ends_does_nothing_of_what_the_loaded_server_does_at_its_end(
     opens: Opens, log: Path
 ) -> None:
@@ -260,6 +264,7 @@ def test_the_folder_is_as_it_was_when_the_server_was_loaded(opens: Opens) -> Non
         assert world.play_uncached([MOVE]).state == {**begun, "files": {"made.txt": "attic"}}
 
 
+@pytest.mark.long
 def test_what_is_drawn_at_random_is_as_in_a_new_process(opens: Opens) -> None:
     forked, new = opens("luck", seeded=True), opens("luck", forked=False, seeded=True)
     assert forked.is_forked

@@ -220,6 +220,7 @@ def test_whatever_passes_has_its_blanks_and_no_value(rules: Rules, wording: str)
         assert not re.search(r"[{}<>\"_\n]|O-5003|Ada|kettle|high|kettle|\bnot\b|\d", without_blanks(text))
 
 
+@pytest.mark.long
 def test_a_wording_that_gives_an_answer_away_is_refused_by_the_gate(desk: Tools) -> None:
     trial = Trial(desk)
     trial.play()

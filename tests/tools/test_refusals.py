@@ -100,6 +100,7 @@ def test_what_is_not_refused_in_words_is_no_such_task(env: Tools) -> None:
     assert isinstance(refused, Rejection)
 
 
+@pytest.mark.long
 def test_some_tasks_are_refused_unless_settings_leave_them_out(env: Tools, folder: Path) -> None:
     programs = [*env.bundle.base.values(), *env.bundle.held_out.values()]
     refused = [one for one in programs if one.gap == "refused"]

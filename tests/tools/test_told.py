@@ -233,6 +233,7 @@ class Dated:
         pass
 
 
+@pytest.mark.long
 def test_the_day_of_a_rollout_does_not_count_in_any_file_though_it_is_the_same_in_both_copies() -> None:
     explorer = Explorer(Dated(), random.Random(0))
     found = find_nondeterminism(explorer, Dated(), explorer.explore(), random.Random(0))

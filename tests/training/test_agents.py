@@ -109,6 +109,7 @@ def test_contexts_are_dealt_to_the_agents_in_turn(whole: Path) -> None:
     assert all(sorted(counts.values()) == [2, 3] for counts in dealt)
 
 
+@pytest.mark.long
 def test_the_simulator_is_given_the_rates_of_the_agent_for_whom_it_writes(
     whole: Path, tmp_path: Path
 ) -> None:
@@ -300,6 +301,7 @@ def test_the_adapter_of_another_agent_is_a_first_one_without_its_moments(tmp_pat
     assert not all(torch.equal(taken[name], value) for name, value in last[0].items())
 
 
+@pytest.mark.long
 def test_one_agent_with_a_name_is_the_run_without_one_but_for_its_random_streams(tmp_path: Path) -> None:
     one = TWO.replace("[agents.strong]\nlr = 1e-3\n\n[agents.weak]\n", "[agents.solo]\n")
     train(tmp_path / "run", "curriculum.agents_reward=mean", "curriculum.regret_agents=[]", text=one)
@@ -377,6 +379,7 @@ def test_how_much_tasks_differ_by_agent_is_printed_in_bits(tmp_path: Path) -> No
     assert bench.entropy("a" * 9) == 0
 
 
+@pytest.mark.long
 def test_a_sweep_keeps_agents_without_settings_of_their_own(tmp_path: Path) -> None:
     one, other = "[agents.strong]\nlr = 1e-3\n", "[agents.weak]\n"
     (tmp_path / "two.toml").write_text(TWO.replace(f"{one}\n{other}", f"{other}\n{one}"), encoding="utf-8")

@@ -150,6 +150,7 @@ def test_both_players_are_told_when_a_round_is_committed(tmp_path: Path) -> None
     assert ended == [(name, rounds) for rounds in (1, 2, 3, 4) for name in ("agent", "simulator")]
 
 
+@pytest.mark.long
 def test_an_equal_run_is_equal_to_the_last_bit(finished: tuple[RunConfig, Path], tmp_path: Path) -> None:
     config, path = finished
     build(config, tmp_path / "b").run()
@@ -329,6 +330,7 @@ def test_an_agent_may_stand_still_while_the_simulator_learns(tmp_path: Path) -> 
         assert sum(metrics["simulator/steps"] for metrics in rounds) > 0
 
 
+@pytest.mark.long
 def test_in_hindsight_a_spec_answers_the_request_for_the_rate_it_came_to(tmp_path: Path) -> None:
     simulator = {**SETTINGS["simulator"], "algorithm": "hindsight"}
     loop = build(parse_config({**SETTINGS, "run": {"rounds": 2}, "simulator": simulator}), tmp_path / "a")
@@ -405,6 +407,7 @@ def test_the_time_of_a_round_is_the_whole_round_and_not_only_its_stages(tmp_path
     assert line["time/round_s"] >= stages + 0.3
 
 
+@pytest.mark.long
 def test_the_progress_of_an_update_counts_its_epochs(tmp_path: Path) -> None:
     class Told(Silent):
         def stage(self, name, *, items, unit):

@@ -397,6 +397,7 @@ def weights(path: Path, number: int) -> dict[str, bytes]:
     return {name: (folder / name / "model.safetensors").read_bytes() for name in ("truth", "seeker")}
 
 
+@pytest.mark.long
 def test_the_leading_seat_is_one_that_is_trained(tmp_path: Path) -> None:
     train(tmp_path / "run", "agents.seeker.train=false", "run.rounds=1")
     saved = tmp_path / "run" / "checkpoints" / "round-0001"
@@ -414,6 +415,7 @@ ONE = TWO.replace('seats = { answerer = "truth", asker = "seeker" }\n', "")
 ONE = ONE.replace("[agents.truth]\nlr = 1e-3\n\n[agents.seeker]\n", "")
 
 
+@pytest.mark.long
 def test_without_seats_and_with_code_at_the_other_seat_the_same_is_played(tmp_path: Path) -> None:
     """Only the names of rollouts differ, and with them the random streams."""
     train(tmp_path / "plain", "run.rounds=1", text=ONE)
@@ -425,6 +427,7 @@ def test_without_seats_and_with_code_at_the_other_seat_the_same_is_played(tmp_pa
     assert not [name for name in code if name.startswith("agents/")]
 
 
+@pytest.mark.long
 def test_one_agent_may_have_both_seats(tmp_path: Path) -> None:
     train(tmp_path / "run", 'environment.seats={asker="agent",answerer="agent"}', "run.rounds=2", text=ONE)
     groups = groups_of(tmp_path / "run", 2)

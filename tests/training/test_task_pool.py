@@ -59,6 +59,7 @@ def test_a_controller_steers_to_the_alpha_of_the_round(toy: Any) -> None:
         assert (pool.chooser.level > before) is harder
 
 
+@pytest.mark.long
 def test_held_out_tasks_of_the_world_to_come_are_protected_from_the_start() -> None:
     pool = pool_of(shift={"round": 2, "environment": {"renamed": True}})
     assert isinstance(pool.env, ShiftingEnvironment)
@@ -89,6 +90,7 @@ def test_a_world_to_come_may_have_tasks_that_the_present_one_does_not_know(tmp_p
     pool.enter(2)
 
 
+@pytest.mark.long
 def test_rounds_of_a_branch_count_since_which_its_tasks_are_written_as_they_are_now(tmp_path: Path) -> None:
     """A run of fixed tasks, its branch by parameters with more of them, and a branch of that one."""
     ways: list[JsonObject] = [{"per_seed": 4}, {"per_seed": 8, "writes": "parameters"}, {"per_seed": 4}]

@@ -153,6 +153,7 @@ def test_damaged_results_are_named_and_the_rest_is_shown(place: Path, serve: Any
     reader.page(asking(ITEMS, one="evaluations/base/bad"), status=503)
 
 
+@pytest.mark.long
 def test_hostile_texts_of_items_are_text(place: Path, serve: Any) -> None:
     hostile = HOSTILE + "x" * 5_000_000
     write_results(place / "evaluations" / "base" / "hostile", [1, 0], policy=HOSTILE, text=hostile)

@@ -471,7 +471,8 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, vari
             variant.
     """
     document = read_tables(path) if path is not None else {}
-    own = document.get(RESOLVED) is True or (path is not None and _is_a_runs_own(path))
+    of_older = path is not None and path.name == "config.toml" and (path.parent / "checkpoints").is_dir()
+    own = document.get(RESOLVED) is True or of_older  # the settings of a run, not a preset
     names = [one for one in overrides if one.partition("=")[0].strip() == "variant"]
     if variant and names:
         raise UsageError(f"--variant {variant} and --set {names[0]} both name the variant; leave one out")
@@ -487,12 +488,7 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, vari
 
 
 RESOLVED = "resolved"
-"""Key of a file that has all settings of a run. The variant in it only names what its values come from."""
-
-
-def _is_a_runs_own(path: Path) -> bool:
-    """Return whether a file has the settings of a run; those of older runs lack `RESOLVED`."""
-    return path.name in ("config.toml", "trained.toml") and (path.parent / "checkpoints").is_dir()
+"""Key of a file with all settings of a run, which older runs lack. Its variant only names their origin."""
 
 
 def parse_config(document: JsonObject) -> RunConfig:

@@ -359,6 +359,7 @@ def test_a_run_learns_to_swing_up(tmp_path: Path) -> None:
     assert metrics(tmp_path / "run")[-1]["agent/eval_success"] > 0.3
 
 
+@pytest.mark.long
 def test_a_limit_that_cuts_trajectories_is_refused(tmp_path: Path) -> None:
     said = refused("train", "pendulum", "--set", "agent.max_new_tokens=90", "--out", tmp_path / "run")
     assert "agent.max_new_tokens is 90, which cuts trajectories of 120 steps off: set it to 121" in said

@@ -395,6 +395,7 @@ def test_a_level_of_the_system_before_a_shift_is_not_edited(env: Control) -> Non
         assert env.spec.model_validate(level)
 
 
+@pytest.mark.long
 def test_edits_are_those_of_ones_own_environment_and_none_are_refused_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ def test_a_chain_without_a_unique_end_says_why(start: str, names: list[str], sen
     assert sentence in str(caught.value)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(starts, seeds)
 def test_a_chain_ends_where_a_join_over_all_facts_ends(start: str, seed: int) -> None:

@@ -48,11 +48,13 @@ def test_there_are_enough_seeds_and_held_out_tasks_and_they_are_always_the_same(
     assert {seed.spec["days"] for seed in QUICK.seeds()} == {3}
 
 
+@pytest.mark.long
 def test_base_data_are_computed_once():
     assert QUICK.held_out() is QUICK.held_out()
     assert QUICK.seeds() is QUICK.seeds()
 
 
+@pytest.mark.long
 def test_held_out_tasks_share_no_destination_with_seeds_schemas_and_variations():
     held = {str(task.spec["destination"]) for task in QUICK.held_out()} | {"Florida", "Minnesota", "Oregon"}
     assert held <= ENVIRONMENT.atlas.reserved

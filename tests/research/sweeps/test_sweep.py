@@ -178,6 +178,7 @@ def test_a_sweep_is_extended_by_contrasts_with_what_it_has_and_names_a_variant_o
         begin(variants=["grammar"], contrasts=[("grammar", "random")])
 
 
+@pytest.mark.long
 def test_other_settings_in_a_sweeps_folder_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     succeeds(*words(out, "base", 1))

@@ -82,6 +82,7 @@ def test_what_is_said_where_nothing_can_be_done_has_to_say_so(
     assert ENVIRONMENT.check(gaps["missing_info"], (words,)).success is asks
 
 
+@pytest.mark.long
 def test_to_guess_what_is_missing_is_no_answer() -> None:
     several = ToolCalling(ToolCallingConfig(mode="multi"))
     recipes, said = several.graph.recipes, "Which one do you mean?"
