@@ -108,7 +108,7 @@ def keep(out: Path, file: Path, commit: str) -> tuple[int, list[str]]:
 
 
 def _differing(kept: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Return in what a kept run is no part of the experiment of a new one; empty if it may be.
+    """Return how a kept run differs from the experiment of a new one; empty if it does not.
 
     Runs that were kept by older versions have no digest of their settings.
     """

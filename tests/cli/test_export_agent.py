@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 
+from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from trained import agents_logprobs, logprobs, trained_run
 from typed import refused, succeeds
@@ -123,8 +124,8 @@ def test_a_run_without_a_round_or_without_a_model_is_one_sentence(tmp_path: Path
     words = ["train", "tiny", "--set", "policy.backend=scripted", "--set", "run.rounds=1", "--out"]
     succeeds(*words, tmp_path / "scripts")
     assert "is 'scripted': no weights are in that folder" in refused("export-agent", tmp_path / "scripts")
-    config = tmp_path / "scripts/config.toml"
-    config.write_text(config.read_text().replace('backend = "scripted"', 'backend = "local"'))
+    text = (tmp_path / "scripts/config.toml").read_text()
+    RunFolder(tmp_path / "scripts").write_settings(text.replace('backend = "scripted"', 'backend = "local"'))
     (tmp_path / "scripts/pool.db").unlink()
     PoolStore.open(tmp_path / "scripts/pool.db", create=True).close()
     assert "has no committed round yet; train it first" in refused("export-agent", tmp_path / "scripts")

@@ -305,14 +305,19 @@ def test_the_variant_of_a_runs_settings_is_a_name_wherever_the_file_lies(file) -
 
 
 def test_a_table_for_a_section_changes_what_it_names(file) -> None:
-    path = file("[agent]\nrollouts = 3\n[environment]\nname = 'mixture'\n")
+    path = file("[agent]\nrollouts = 3\n")
     config = load_config(path, ["agent={lr=1e-3, warmup={steps=7}}"])
     assert (config.agent.rollouts, config.agent.lr, config.agent.warmup.steps) == (3, 1e-3, 7)
+    path = file("[policy.chat_template_kwargs]\nenable_thinking = false\n")  # free: one value
+    assert load_config(path, ["policy.chat_template_kwargs={}"]).policy.chat_template_kwargs == {}
+    other = load_config(path, ["policy={chat_template_kwargs={other=true}}"])
+    assert other.policy.chat_template_kwargs == {"other": True}
 
 
 def test_a_key_is_no_option_of_a_server() -> None:
+    config = load_config(None, ['policy.vllm.options=["--api_key=hunter2"]'])  # as an older run may have it
     with pytest.raises(UsageError, match="written into files") as refusal:
-        load_config(None, ['policy.vllm.options=["--api-key", "hunter2"]'])
+        config.policy.vllm.check_options()
     assert "hunter2" not in str(refusal.value)
 
 

@@ -88,8 +88,8 @@ def test_a_jsonl_file_stands_for_its_summary(written: Any) -> None:
         ),
         ({"policy": {"name": "b", "left_out": ["temperature"]}}, r"in policy\.left_out"),
         ({"policy": {"name": "b", "model": "m", "quantize": "nf4"}}, r"in policy\.quantize$"),
-        ({"policy": {"name": "b", "run": "r", "files": "0f", "tuning": "full"}}, r"in policy\.tuning$"),
         ({"split": "dev", "sampling": {"temperature": 1.0}}, "in split, sampling"),
+        ({"policy": {"name": "b", "run": "r", "files": "0f", "tuning": "full"}, "split": "dev"}, "in split$"),
     ],
 )
 def test_other_conditions_are_warned_of(written: Any, changes: dict[str, Any], words: str) -> None:

@@ -103,8 +103,8 @@ def test_a_run_answers_in_the_number_format_in_which_it_measured_itself(
     tiny: Any, tmp_path: Path, tuning: str, stored: str, kept: str
 ) -> None:
     path = make_run(tmp_path / "run", tiny.folder(max_position_embeddings=256), tuning=tuning)
-    config = path / "config.toml"
-    config.write_text(config.read_text().replace('dtype = "float32"', f'dtype = "{stored}"'))
+    text = (path / "config.toml").read_text()
+    RunFolder(path).write_settings(text.replace('dtype = "float32"', f'dtype = "{stored}"'))
     assert answer(str(path))[1]["dtype"] == kept
     other = {"bfloat16": "float32", "float32": "bfloat16"}[kept]
     assert answer(str(path), HERE.model_copy(update={"dtype": other}))[1]["dtype"] == other

@@ -181,6 +181,13 @@ def shop(tmp_path: Path) -> Iterator[tuple[Path, list[str]]]:
         yield tmp_path / "shop_env" / "shop_env" / "data", done
 
 
+def test_a_thought_is_left_out_of_words_and_not_of_arguments() -> None:
+    call = {"function": {"name": "note", "arguments": {"text": "a </think> b"}}}
+    (reply,) = trl._replies([{"role": "assistant", "content": "<think>?</think>Well.", "tool_calls": [call]}])
+    assert reply.startswith("Well.")
+    assert "a </think> b" in reply
+
+
 def test_a_call_of_a_servers_tool_is_made_once(shop: tuple[Path, list[str]]) -> None:
     folder, done = shop
     rows, reward = Exported(folder).rows(), trl.reward_function(folder)

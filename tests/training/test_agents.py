@@ -262,6 +262,10 @@ def test_first_weights_are_those_of_the_round_that_was_the_newest_at_the_start(
     train(tmp_path / "run", f"agents.weak.checkpoint={whole.name}:strong", "agents.weak.train=false")
     kept = load_config(tmp_path / "run" / "config.toml").agents["weak"].checkpoint
     assert kept == f"{whole.resolve()}@3:strong"
+    again = f"agents.weak.checkpoint={whole.name}:strong"
+    train(tmp_path / "run", again, "agents.weak.train=false", resume=True)  # the same command goes on
+    other = ["--set", f"{again.removesuffix(':strong')}@2:strong"]
+    assert "agents.weak.checkpoint" in refused("train", "--resume", "--out", tmp_path / "run", *other)
 
 
 LOCAL = (

@@ -125,7 +125,7 @@ def test_a_seat_is_played_by_the_model_behind_the_endpoint(
     assert json.loads((saved / "helper" / "endpoint.json").read_text())["model"] == "helper-model"
     assert json.loads((saved / "seeker" / "scripted.json").read_text()) == {"count": 2}
     noted = json.loads((tmp_path / "run" / "starts.jsonl").read_text().splitlines()[0])
-    assert noted["agents.helper"]["base_url"] == server.url
+    assert noted["server"]["agents.helper"]["base_url"] == server.url
     run = Runs(tmp_path / "run").find("run")
     assert run.agents == ["seeker", "helper"]
     assert run.tokens_of("helper") == run.tokens_of("seeker") == ("scripted", "smollm2-135m")

@@ -186,7 +186,7 @@ class Run:
     @property
     def config(self) -> RunConfig:
         """The run's settings, with automatic values decided."""
-        return load_config(self._folder.config)
+        return load_config(self._folder.unedited)
 
     @property
     def metrics(self) -> dict[int, dict[str, float]]:

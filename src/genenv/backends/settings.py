@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field
 
-from genenv.errors import unknown_name
+from genenv.errors import UsageError, unknown_name
 from genenv.plugins import parts
 from genenv.sampling import SamplingFields
 from genenv.settings import PLACE, Address, Settings, may_change
@@ -168,14 +168,18 @@ class VllmConfig(Settings, frozen=True):
     """Environment variable that holds the servers' API key, or `USER:PASSWORD`; servers on this machine need
     none."""
 
-    @field_validator("options")
-    @classmethod
-    def _holds_no_key(cls, options: tuple[str, ...]) -> tuple[str, ...]:
-        if any(option.partition("=")[0].endswith(("-key", "-token")) for option in options):
-            raise ValueError(
-                "a key in it would be written into files; put it into the variable of key_variable"
+    def check_options(self) -> None:
+        """Refuse a key among the options, before a run starts. Settings of runs that have one are still read.
+
+        Raises:
+            UsageError: there is one. The message does not repeat it.
+        """
+        names = [option.partition("=")[0].replace("_", "-") for option in self.options]
+        if any(name.endswith(("-key", "-token")) for name in names):
+            raise UsageError(
+                "policy.vllm.options: a key in it would be written into files; put it into the environment "
+                "variable that policy.vllm.key_variable names"
             )
-        return options
 
 
 class PpoConfig(Settings, frozen=True):

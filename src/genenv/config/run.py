@@ -481,9 +481,10 @@ def load_config(path: Path | None = None, overrides: Sequence[str] = (), *, vari
         apply_override(named, override)
     name = named.get("variant", "" if own else document.get("variant"))  # a run's own file has its variant
     document = with_variant(document, name) if isinstance(name, str) and name else {**document, **named}
+    known = [key for key, _ in walk(RunConfig)]
     for override in overrides:
         if override not in names:
-            apply_override(document, override)
+            apply_override(document, override, known)
     return parse_config(document)
 
 

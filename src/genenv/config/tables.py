@@ -109,8 +109,13 @@ def bundled_configs() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
-def apply_override(document: dict[str, Json], override: str) -> None:
+def apply_override(document: dict[str, Json], override: str, known: Collection[str] = ()) -> None:
     """Set one `a.b=c` in nested tables.
+
+    Args:
+        document: the tables.
+        override: the setting as `key=value`. A table for a section changes the settings that it names.
+        known: the dotted keys of all settings, by which sections are known.
 
     Raises:
         UsageError: the override has another form, or sets a value in place of a section.
@@ -119,12 +124,22 @@ def apply_override(document: dict[str, Json], override: str) -> None:
     keys = [key.strip() for key in dotted.split(".")]
     if not equals or not all(keys):
         raise UsageError(f"--set takes key=value, such as curriculum.alpha=0.6, not {override!r}")
-    value = _parsed(raw.strip())
-    if isinstance(value, Mapping) and (len(keys) == 1 or keys[0] != "environment"):  # of a section
-        for key, one in flat(value).items():
-            put(document, ".".join([*keys, key]), one, context=f"--set {override}: ")
+    for key, value in _by_setting(".".join(keys), _parsed(raw.strip()), known):
+        put(document, key, value, context=f"--set {override}: ")
+
+
+def _by_setting(key: str, value: Json, known: Collection[str]) -> Iterator[tuple[str, Json]]:
+    """Yield the settings that a table for a section names, with their values; other values as they are."""
+    general = _OF_AN_AGENT.sub("agent", key)
+    is_section = general == "agents" or any(one.startswith(f"{general}.") for one in known)
+    if isinstance(value, Mapping) and is_section:
+        for name, one in value.items():
+            yield from _by_setting(f"{key}.{name}", one, known)
     else:
-        put(document, ".".join(keys), value, context=f"--set {override}: ")
+        yield key, value
+
+
+_OF_AN_AGENT = re.compile(r"^agents\.[^.]+")
 
 
 def _parsed(raw: str) -> Json:

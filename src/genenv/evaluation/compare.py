@@ -24,7 +24,7 @@ from genenv.evaluation.results import (
 )
 from genenv.statistics import Figure, Part, weighted
 
-_POLICY_IDENTITY = {"name", "model", "files", "run", "round", "player", "base_url"}
+_POLICY_IDENTITY = {"name", "model", "files", "run", "round", "player", "base_url", "kind", "tuning"}
 """Fields of a summary's policy that say which policy it is. All others may cause a difference."""
 
 
@@ -118,15 +118,17 @@ def _gains(files: Sequence[Path], warnings: list[str]) -> Iterator[Figure | None
 
     None if they share no item, or the items of one cannot be read, which is a warning.
     """
-    records = list[Mapping[str, Record]]()
-    for file in files:
+    first: Mapping[str, Record] | None = None
+    for file in files if len(files) > 1 else ():
+        records: Mapping[str, Record] = {}
         try:
-            records.append(read_records(records_beside(file)))
+            records = read_records(records_beside(file))
         except DataError as error:
             warnings.append(f"without differences: {error}")
-            records.append({})
-    first, *others = records
-    yield from (paired(first, other) for other in others)
+        if first is None:
+            first = records
+        else:
+            yield paired(first, records)
 
 
 class Scored(Protocol):

@@ -14,13 +14,13 @@ from genenv.config.run import load_config
 from genenv.environments import load_environment
 from genenv.errors import UsageError
 from genenv.runs.checkpoint import COMMITTED
-from genenv.runs.folder import RunFolder
+from genenv.runs.folder import RunFolder, named_run
 from genenv.types import AGENT, JsonObject
 
 ENDPOINT = "openai:"
 _PART, _PARTS = 1 << 16, 64
 """Bytes that are read of a file at a time, and at how many places; files of up to 4 MiB are read whole."""
-_OF_RUN = re.compile(r"(?P<run>.+?)(?:@(?P<round>\d+))?(?::(?P<policy>[a-z][a-z0-9-]*))?")
+_OF_RUN = re.compile(r"(?P<of>.+?)(?::(?P<policy>[a-z][a-z0-9-]*))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,17 +70,17 @@ def named_policy(name: str) -> NamedPolicy | None:
         UsageError: the name has a round, but names no run.
     """
     of_run = None if name.startswith(ENDPOINT) else _OF_RUN.fullmatch(name)
-    if of_run and (Path(of_run["run"]) / "config.toml").is_file():
-        number = None if of_run["round"] is None else int(of_run["round"])
-        return NamedPolicy(run=Path(of_run["run"]), round=number, policy=of_run["policy"] or "agent")
-    if of_run and of_run["round"] is not None:
+    if of_run is None:
+        return None
+    run, number = named_run(of_run["of"])
+    if (run / "config.toml").is_file():
+        return NamedPolicy(run=run, round=number, policy=of_run["policy"] or "agent")
+    if number is not None:
         from genenv.backends.local import hub
 
-        close = hub.nearest(of_run["run"])
+        close = hub.nearest(str(run))
         hint = "" if close is None else f"; did you mean {close!r}?"
-        raise UsageError(
-            f"{of_run['run']} holds no run; name the folder of a run, such as runs/demo@12:agent{hint}"
-        )
+        raise UsageError(f"{run} holds no run; name the folder of a run, such as runs/demo@12:agent{hint}")
     return None
 
 
@@ -156,7 +156,7 @@ def _of_run(named: NamedPolicy, policy: PolicyConfig, sampling: SamplingConfig) 
     from genenv.backends.local.sampler import LocalAssistant, LocalSampler
 
     run, folder = named.run, RunFolder.open(named.run)
-    config = load_config(folder.config)
+    config = load_config(folder.unedited)
     simulates = named.policy == "simulator"
     which = named.policy if simulates else config.agent_named(named.policy)
     trained = config.policy if simulates else config.policy_of(which)

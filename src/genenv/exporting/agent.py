@@ -305,7 +305,7 @@ def _source(name: str) -> Source:
     if named.policy == "simulator":
         raise UsageError(f"{name} is the simulator, which stays in its run; name {named.run} for the agent")
     folder = RunFolder.open(named.run)
-    config = load_config(folder.config)
+    config = load_config(folder.unedited)
     which, several = config.agent_named(named.policy), len(config.population) > 1
     config = config.model_copy(
         update={

@@ -135,7 +135,7 @@ class Source:
         self.environment = str(named.get("name", "unknown"))
         self.model = str(settings.get("policy", {}).get("model", "unknown"))
         may = named.get("style") == "native" or "members" in named
-        self._opens = may and offers_tools(load_config(folder.config).environment.settings)
+        self._opens = may and offers_tools(load_config(folder.unedited).environment.settings)
         self.native = self._opens or holds_tools(database)
         """Whether the chat template offered the tools, so that messages do not describe them."""
         self.seated = bool(leading_seat(database))
@@ -150,7 +150,7 @@ class Source:
         if not self._opens:
             yield
             return
-        config = load_config(folder.config).environment
+        config = load_config(folder.unedited).environment
         env = load_environment(config.name, config.settings)
         self.tools = lambda task: [dict(one) for one in tools_of(env.episode(task))]
         try:

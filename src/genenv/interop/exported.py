@@ -174,9 +174,13 @@ class Exported:
             close_environment(self.env)
 
     def grade(self, task: Task, replies: Sequence[str]) -> Verdict:
-        """Return the verdict on a rollout, computed from the agent's replies without their thoughts."""
+        """Return the verdict on a rollout by the agent's replies as sampled; thoughts do not count."""
+        return self.graded(task, [answer_of(reply) for reply in replies])
+
+    def graded(self, task: Task, replies: Sequence[str]) -> Verdict:
+        """Return the verdict on a rollout, computed from replies that have no thoughts."""
         with self.lock:
-            return self.env.check(task, [answer_of(reply) for reply in replies])
+            return self.env.check(task, replies)
 
     def session(self, task: Task | str) -> Session:
         """Start a rollout.

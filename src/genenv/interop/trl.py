@@ -18,9 +18,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from genenv.chat.tool_calls import as_text
 from genenv.errors import GenenvError, UsageError
-from genenv.interop.exported import Exported, Session, call_of, task_of
+from genenv.interop.exported import Exported, Session, reply_text, task_of
 from genenv.types import JsonObject, Task
 
 if TYPE_CHECKING:
@@ -73,6 +72,8 @@ class Environment:
         self._session: Session | None = None
         self._calls: list[JsonObject] = []
         self._error: GenenvError | None = None
+        self._has_ended = False
+        """Whether the last reply was sent."""
         for schema in self._tools:
             tool = _Tool(schema, self._called)
             self.__dict__[tool.__name__] = tool
@@ -81,6 +82,7 @@ class Environment:
         """Start a rollout of the task of a row."""
         del row
         self._task, self._calls, self._error, self._session = task_of(task), [], None, None
+        self._has_ended = False
         if self._exported.is_text_game(self._task) or self._exported.is_remote(self._task):
             self._session = self._exported.session(self._task)
 
@@ -125,10 +127,11 @@ class Environment:
         if session is not None:
             last = completion[-1] if completion else {}
             ends = last.get("role") == "assistant" and not last.get("tool_calls")
-            if ends and session.tools and not session.done:
+            if ends and session.tools and not (session.done or self._has_ended):
                 session.send(str(last.get("content") or ""))
+                self._has_ended = True
             return session.verdict().reward
-        return self._exported.grade(self._task, _replies(completion)).reward
+        return self._exported.graded(self._task, _replies(completion)).reward
 
 
 def _names(tools: Sequence[JsonObject]) -> list[str]:
@@ -136,9 +139,9 @@ def _names(tools: Sequence[JsonObject]) -> list[str]:
 
 
 def _replies(completion: Completion) -> list[str]:
-    """Return the agent's replies, each with its text and calls."""
+    """Return the agent's replies, each with its text and calls, without thoughts."""
     return [
-        as_text(str(one.get("content") or ""), map(call_of, one.get("tool_calls") or ()))
+        reply_text(str(one.get("content") or ""), one.get("tool_calls") or ())
         for one in completion
         if one.get("role") == "assistant"
     ]
@@ -192,7 +195,7 @@ def reward_function(folder: str | Path) -> Callable[..., list[float]]:
                 "(trl_env.dataset), or give it the environments (environment_factory)"
             )
         return [
-            exported.grade(task_of(text), _replies(said)).reward
+            exported.graded(task_of(text), _replies(said)).reward
             for text, said in zip(task, completions, strict=True)
         ]
 

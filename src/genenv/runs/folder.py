@@ -47,6 +47,23 @@ from genenv.runs.store.store import PoolStore
 
 log = logging.getLogger(__name__)
 
+
+def named_run(name: str) -> tuple[Path, int | None]:
+    """Return the folder and the round that `RUN@ROUND` names; the round is None without one.
+
+    A folder that is called like that is meant itself.
+
+    Raises:
+        UsageError: no run is named.
+    """
+    run, at, number = name.rpartition("@")
+    if not (at and number.isdecimal()) or Path(name).is_dir():
+        run, number = name, ""
+    if not run:
+        raise UsageError(f"{name!r} names no run; name the folder of one, as in runs/demo or runs/demo@3")
+    return Path(run), int(number) if number else None
+
+
 UNFINISHED = ".branching.db"
 """The file of a branch's store until it is whole."""
 _NAMED = 3

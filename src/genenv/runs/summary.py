@@ -47,7 +47,8 @@ def summarise(run: Path) -> list[str]:
         last = store.evaluations(measured[-1]) if measured else ()
     if not metrics:
         raise UsageError(f"{run} has no committed round yet; continue it with --resume")
-    played, config = [values for number, values in metrics.items() if number > 0], load_config(folder.config)
+    played = [values for number, values in metrics.items() if number > 0]
+    config = load_config(folder.unedited)
     held_out = f"held-out success: {_held_out_change(metrics, last) or 'not measured'}"
     time = f"time: {_total(metrics, 'time/round_s') / 60:.1f} minutes"
     tokens = f"tokens sampled: {_total(metrics, 'tokens/sampled'):,.0f}"

@@ -27,7 +27,7 @@ from genenv.runs.checkpoint import (
     mark_committed,
     new_checkpoint,
 )
-from genenv.runs.folder import UNFINISHED, RunFolder, changed
+from genenv.runs.folder import UNFINISHED, RunFolder, changed, named_run
 from genenv.runs.store.store import PoolStore
 from genenv.simulator.parameter_search import STATE
 from genenv.types import Json
@@ -52,13 +52,9 @@ class Origin:
             UsageError: there is no such run, or it has no checkpoint of that round.
             DataError: the checkpoint or the store is damaged.
         """
-        run, at, number_ = name.rpartition("@")
-        if not (at and number_.isdecimal()) or Path(name).is_dir():
-            run, number_ = name, ""
-        if not run:
-            raise UsageError(f"{name!r} names no run; name the folder of one, as in runs/demo or runs/demo@3")
-        folder = RunFolder.open(Path(run))
-        checkpoint, number = folder.checkpoint(int(number_) if number_ else None)
+        path, wanted = named_run(name)
+        folder = RunFolder.open(path)
+        checkpoint, number = folder.checkpoint(wanted)
         return cls(folder, number, checkpoint, anchored(load_config(folder.unedited)))
 
     def check(self, config: ResolvedConfig) -> None:
@@ -161,7 +157,7 @@ def first_weights(config: RunConfig) -> dict[str, Path]:
         UsageError: there is no such run, checkpoint or agent, or it has another model or kind of adapter.
         DataError: a checkpoint is damaged.
     """
-    return {name: origin.checkpoint / theirs for name, (origin, theirs) in _first_of(config).items()}
+    return {name: origin.checkpoint / theirs for name, (origin, theirs) in _origins(config).items()}
 
 
 def pinned(config: ResolvedConfig) -> ResolvedConfig:
@@ -171,12 +167,30 @@ def pinned(config: ResolvedConfig) -> ResolvedConfig:
     """
     places = {
         f"agents.{name}.checkpoint": f"{origin.folder.path.resolve()}@{origin.round}:{theirs}"
-        for name, (origin, theirs) in _first_of(config).items()
+        for name, (origin, theirs) in _origins(config).items()
     }
     return ResolvedConfig(with_values(config, places))
 
 
-def _first_of(config: RunConfig) -> dict[str, tuple[Origin, str]]:
+def is_pinned(kept: str, named: str) -> bool:
+    """Return whether the first weights that a run keeps (`pinned`) are those that a setting names.
+
+    Args:
+        kept: folder, round and agent.
+        named: the same, perhaps relative, without a round or without an agent.
+    """
+    own, theirs = (_OF_AGENT.fullmatch(text) for text in (kept, named))
+    if own is None or theirs is None:
+        return False
+    (run, round_), (other, wanted) = named_run(own["of"]), named_run(theirs["of"])
+    return (
+        run.resolve() == other.resolve()
+        and wanted in (None, round_)
+        and theirs["agent"] in (None, own["agent"])
+    )
+
+
+def _origins(config: RunConfig) -> dict[str, tuple[Origin, str]]:
     """Return the rounds and the agents whose weights agents begin with, by agent.
 
     Raises:

@@ -299,6 +299,7 @@ def start(
     """
     folder = RunFolder.vacant(path)
     check_models(config)
+    config.policy.vllm.check_options()
     check_simulator(config.simulator, config.curriculum.novelty_threshold)
     check_agents(config.population)
     check_own_parts(config)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,10 +38,12 @@ from genenv.files import read_model, write_whole
 from genenv.plugins import own_file
 from genenv.runs.folder import RunFolder
 from genenv.settings import is_own, walk, why_it_may_change
+from genenv.training.branching import is_pinned
 from genenv.types import Json
 
 _FREE_OF_AGENTS = {key for key, field in walk(NamedAgentConfig) if why_it_may_change(field) is not None}
 """Settings of `[agents.NAME]` that may change."""
+_OF_WEIGHTS = re.compile(r"agents\.[^.]+\.checkpoint")
 _AUTOMATIC: Mapping[str, Json] = {f"policy.{name}": value for name, value in AUTOMATIC.items()}
 
 
@@ -180,6 +183,8 @@ def continued(
     for key, value in sorted(wanted.items()):
         if before.get(key) == value or (value == _AUTOMATIC.get(key) and not may_change(key)):
             continue  # automatic is what was decided
+        if _OF_WEIGHTS.fullmatch(key) and is_pinned(str(before.get(key)), str(value)):
+            continue
         moved = key == "environment.name" and _has_moved(str(before[key]), str(value))
         if (may_change(key) or moved) and value is not None:
             taken[key] = value
@@ -219,7 +224,7 @@ def for_training(
         last_digits = ARITHMETIC.issuperset(change.refused)
         by_hand = not change.edited.isdisjoint(change.refused)
         raise UsageError(
-            f"{folder.path} was started with other settings: {_first_of(change.refused)} (see "
+            f"{folder.path} was started with other settings: {_shortened(change.refused)} (see "
             + (f"{folder.trained}; {folder.config} was edited); " if by_hand else f"{folder.config}); ")
             + (
                 "they change results in their last digits: add --allow-other-arithmetic, or leave them"
@@ -231,7 +236,7 @@ def for_training(
     return change
 
 
-def _first_of(names: Sequence[str]) -> str:
+def _shortened(names: Sequence[str]) -> str:
     """Return names for a sentence, of many the first."""
     more = len(names) - _NAMED
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -333,6 +338,8 @@ def record(
         *others,
     ]
     if not changes:
+        if not folder.trained.exists():  # of an older version
+            write_whole(folder.trained, folder.config.read_text(encoding="utf-8"))
         return
     notes.append(f"# from round {since} on: {', '.join(changes)}")
     folder.write_settings("\n".join([*notes, "", now]))

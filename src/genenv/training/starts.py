@@ -44,13 +44,14 @@ def note_start(folder: RunFolder, found: Mapping[str, object], *, since: int) ->
     """
     path, now = folder.path / STARTS, present()
     before = _last(path)
-    line = {"round": since, "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", **now, **found}
+    line = {"round": since, "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", **now}
+    line |= {"platform": platform.platform(), **({"server": dict(found)} if found else {})}
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({**line, "platform": platform.platform()}) + "\n")
+        file.write(json.dumps(line) + "\n")
     return [
         "the code of genenv" if name == "code" else f"{name} {now[name]} (was {before[name]})"
         for name in now
-        if name in before and name not in found and before[name] != now[name]
+        if name in before and before[name] != now[name]
     ]
 
 

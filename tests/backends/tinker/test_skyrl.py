@@ -149,7 +149,7 @@ def test_a_run_of_two_rounds_on_skyrl_goes_on_after_a_kill(server: Server, tmp_p
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["round"] for line in lines] == [0, 1, 2]
     facts: list[Any] = [
-        json.loads(line)["models"]["tiny"]
+        json.loads(line)["server"]["models"]["tiny"]
         for line in (tmp_path / "run" / "starts.jsonl").read_text().splitlines()
     ]
     assert facts[0]["losses"] == facts[1]["losses"]

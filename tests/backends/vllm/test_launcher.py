@@ -102,7 +102,7 @@ def test_one_setting_starts_a_server_and_the_run_is_as_with_a_named_one(tmp_path
             {name: n for name, n in one.items() if not name.startswith(timed)} for one in (mine, theirs)
         ]
         assert untimed[0] == untimed[1]
-    assert json.loads((tmp_path / "own" / "starts.jsonl").read_text())["vllm"] == "0.32.0"
+    assert json.loads((tmp_path / "own" / "starts.jsonl").read_text())["server"]["vllm"] == "0.32.0"
     assert (tmp_path / "own" / "vllm.log").is_file()
     (process,) = processes(noted)
     assert gone(process)

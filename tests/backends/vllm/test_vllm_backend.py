@@ -372,7 +372,7 @@ def test_one_agent_is_sampled_by_a_server_and_the_other_one_here(serve: Serve, t
     succeeds("train", two, *RUN, *named, "--out", tmp_path / "whole")
     last = lines_of(tmp_path / "whole")[-1]
     assert last["agents/one/steps"] > 0 < last["agents/two/steps"]
-    assert json.loads((tmp_path / "whole" / "starts.jsonl").read_text())["gap"] < 1e-3
+    assert json.loads((tmp_path / "whole" / "starts.jsonl").read_text())["server"]["gap"] < 1e-3
     saved = tmp_path / "whole" / "checkpoints" / "round-0002"
     assert {path.name for path in saved.iterdir() if path.is_dir()} == {"one", "two", "simulator"}
     config = load_config(tmp_path / "whole" / "config.toml")
@@ -396,7 +396,7 @@ def test_a_run_with_two_servers_is_played_to_its_end_and_its_agent_is_measured_a
     start = ["train", CONFIGS / "tiny.toml", *RUN, "--set", f"policy.vllm.addresses={addresses}"]
     succeeds(*start, "--out", tmp_path / "run")
     assert [row["round"] for row in lines_of(tmp_path / "run")] == [0, 1, 2]
-    assert json.loads((tmp_path / "run" / "starts.jsonl").read_text())["gap"] < 1e-3
+    assert json.loads((tmp_path / "run" / "starts.jsonl").read_text())["server"]["gap"] < 1e-3
     decided = load_config(tmp_path / "run" / "config.toml").policy
     assert [name for name, value in AUTOMATIC.items() if getattr(decided, name) == value] == []
     measured = ("held-out", "--policy", tmp_path / "run", "--limit", 4, "--out", tmp_path / "measured")

@@ -224,7 +224,7 @@ def test_a_whole_run_ahead_of_itself_outlives_one_of_two_servers(
     assert [row.get("agent/staleness") for row in rows] == [None, 0, 1, 1]
     assert all(row["agent/failed_traces"] == 0 for row in rows[1:])
     assert servers[1].process.poll() is not None
-    assert json.loads((run / "starts.jsonl").read_text().splitlines()[0])["gap"] < 1e-3
+    assert json.loads((run / "starts.jsonl").read_text().splitlines()[0])["server"]["gap"] < 1e-3
 
 
 def test_a_run_starts_it_and_ends_it(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_run_starts_it_and_ends_it(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
         succeeds("train", "tiny", *overrides, "--out", tmp_path / "run")
-    found = json.loads((tmp_path / "run" / "starts.jsonl").read_text())
+    found = json.loads((tmp_path / "run" / "starts.jsonl").read_text())["server"]
     assert found["gap"] < 1e-3
     assert found["vllm"].startswith("0.")
     (address,) = found["servers"]

@@ -38,6 +38,7 @@ from genenv.research.sweeps.compare import (
 )
 from genenv.research.sweeps.page import final_rows, learning_curves
 from genenv.research.sweeps.readings import BUDGETS, MeasuredRun, Measurement, _counted_agents, read_run
+from genenv.runs.folder import RunFolder
 from genenv.statistics import difference, seeds_needed
 from typed import refused, succeeds
 
@@ -232,8 +233,8 @@ def test_one_seed_says_nothing_of_seeds(sweep: Path) -> None:
 def test_missing_and_unfinished_runs_are_said_and_the_rest_is_compared(sweep: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(sweep, tmp_path / "moved")
     shutil.rmtree(copy / "variation" / "seed-2")
-    text = (copy / "base" / "seed-1" / "config.toml").read_text()
-    (copy / "base" / "seed-1" / "config.toml").write_text(text.replace("rounds = 2", "rounds = 9"))
+    longer = RunFolder(copy / "base" / "seed-1")
+    longer.write_settings(longer.config.read_text().replace("rounds = 2", "rounds = 9"))
     said = succeeds("compare", copy).stdout
     assert "variation, seed 2 is left out" in said
     assert "seeds 2 have a run of one of them only" in said
@@ -575,6 +576,9 @@ def test_rollouts_that_both_runs_share_are_of_neither() -> None:
     ]
     (line,) = (one for one in findings(compare_runs(far)) if one.startswith("Attempts"))
     assert "b was not measured near there in 2 of 2 seeds" in line
+    before = replace(measured(0, 0, 0.1), scores={"of the world before": 0.1})
+    changed = of_rounds("a", 0, 4, before, measured(2, 100, 0.5), measured(4, 200, 0.6), shift=2)
+    assert changed.spent_to_reach(0.4) == 100, "the world before was paid for"
 
 
 def test_with_seats_the_leading_agent_counts_and_with_a_regret_the_weak_one() -> None:

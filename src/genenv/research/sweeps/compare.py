@@ -99,7 +99,7 @@ class SampleEfficiency:
     begun: tuple[int, int]
     """The numbers of seeds in which `one`, and `other`, began at it, before any rollout of their own."""
     far: tuple[int, int]
-    """The numbers of seeds in which `one`, and `other`, came to it between measurements of several rounds."""
+    """The numbers of seeds in which `one`, and `other`, first reached it between measurements far apart."""
     seeds: int
 
 

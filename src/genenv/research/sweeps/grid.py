@@ -267,7 +267,7 @@ def rounds_done(cell: Cell) -> tuple[int, int] | None:
         return None
     folder = RunFolder.open(cell.path)
     last = read_last_round(folder.pool)
-    return None if last is None else (last, load_config(folder.config).run.rounds)
+    return None if last is None else (last, load_config(folder.unedited).run.rounds)
 
 
 def _check_interface(shared: RunConfig, own: RunConfig, variant: str) -> None:

@@ -124,7 +124,7 @@ class MeasuredRun:
         last = self.measured[-1].scores.keys()
         measured = [one for one in self.measured[max(0, shared - 1) :] if one.scores.keys() == last]
         if measured[0].mean >= level:
-            return 0.0
+            return measured[0].spent["attempts"] - begun
         for before, after in itertools.pairwise(measured):
             if after.mean >= level:
                 if after.round - before.round > MOST_ROUNDS:
@@ -171,7 +171,7 @@ def unmeasured(both: Pair, budget: str, amount: float) -> str:
     """Return why a pair cannot be read at an amount, outside of its measurements; empty if it can."""
     first, last = ([run.measured[place].spent.get(budget, math.nan) for run in both] for place in (0, -1))
     if any(amount < spent for spent in first):
-        return "one of the two runs was first measured after more"
+        return "one of the two runs was first measured after this amount"
     return "one of the two runs spent less" if any(amount > spent for spent in last) else ""
 
 
@@ -187,7 +187,7 @@ def read_run(path: Path, variant: str | None = None) -> MeasuredRun:
         DataError: the run is damaged.
     """
     folder = RunFolder.open(path)
-    config = load_config(folder.config)
+    config = load_config(folder.unedited)
     with PoolStore.open(folder.pool, create=False) as store:
         metrics = store.metrics_by_round()
         taken = {n: store.evaluations(n) for n, values in metrics.items() if "agent/eval_success" in values}
