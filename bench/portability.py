@@ -238,13 +238,17 @@ def _gymnasium(package: str, logs: Sequence[Log]) -> list[float | None]:
     from genenv.chat.assistant import ToolCall
     from genenv.chat.tool_calls import as_text
 
-    made = gymnasium.make(importlib.import_module(f"{package}.gym_env").ENV_ID)
-    own: Any = made.unwrapped
-    own._rows += own._exported.rows("held_out")
-    by_task = {row["task"]: row["id"] for row in own._rows}
+    name = importlib.import_module(f"{package}.gym_env").ENV_ID
+    splits: dict[str, Any] = {split: gymnasium.make(name, split=split) for split in ("train", "held_out")}
+    by_task = {
+        row["task"]: (made, row["id"])
+        for split, made in splits.items()
+        for row in made.unwrapped._exported.rows(split)
+    }
     rewards: list[float | None] = []
     for log in logs:
-        made.reset(options={"task_id": by_task[log["task"]]})
+        made, task_id = by_task[log["task"]]
+        made.reset(options={"task_id": task_id})
         reward, ended = None, False
         for turn in log["turns"]:
             calls = [ToolCall(name=c["name"], arguments=c["arguments"]) for c in turn["calls"]]
