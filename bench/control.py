@@ -39,7 +39,7 @@ from statistics import fmean, median_low
 import numpy as np
 
 from genenv.agent.policy import Agent
-from genenv.config.run import RunConfig, load_config
+from genenv.config.run import RunConfig
 from genenv.environments import load_environment
 from genenv.environments.base import Environment
 from genenv.errors import GenenvError, UsageError
@@ -217,7 +217,7 @@ def agent_of(config: RunConfig) -> str:
 def read(path: Path, variant: str, seed: int, most: float = math.inf) -> Run | None:
     """Return a run; None if it neither is finished nor took `most` steps."""
     folder = RunFolder.open(path)
-    config = load_config(folder.config)
+    config = folder.settings()
     with PoolStore.open(folder.pool, create=False) as store:
         metrics = store.metrics_by_round()
         spent = list(itertools.accumulate(metrics[number].get(STEPS, 0.0) for number in sorted(metrics)))
@@ -249,7 +249,7 @@ def is_drawn(task_id: str) -> bool:
 def measured(run: Run, number: int, attempts: int) -> Measured:
     """Roll out the agent of a round on all held-out tasks."""
     folder = RunFolder.open(Path(run.path))
-    config = load_config(folder.config)
+    config = folder.settings()
     env = load_environment(config.environment.name, config.environment.settings)
     agent = build_players(config, env).agents[agent_of(config)]
     agent.config = agent.config.model_copy(update={"rollouts": 2 * attempts})

@@ -34,7 +34,7 @@ from turns import machine, resident_kib, say
 from genenv.agent.policy import Agent, AgentConfig
 from genenv.algorithms.datum import UpdateBatch
 from genenv.backends.scripted import ScriptedSampler, ScriptedTrainer
-from genenv.config.run import RunConfig, dump_toml, load_config, parse_config
+from genenv.config.run import RunConfig, dump_toml, parse_config
 from genenv.environments import load_environment
 from genenv.environments.base import Environment
 from genenv.gate.gate import written
@@ -291,7 +291,7 @@ def measure_resume(options: argparse.Namespace) -> None:
 
 def resumed(options: argparse.Namespace) -> CoEvolution:
     folder = RunFolder.open(options.run)
-    config: RunConfig = load_config(folder.config)
+    config: RunConfig = folder.settings()
     env = load_environment(config.environment.name, config.environment.settings)
     loop = CoEvolution(config, env, random_players(options), folder)
     loop.run()  # all rounds are committed: it resumes, and plays none

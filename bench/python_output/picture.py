@@ -19,6 +19,8 @@ mpl.use("svg")
 import matplotlib.pyplot as plt
 from paper_rows import lines
 
+from genenv.statistics import mean_interval
+
 NAMES = {
     "grammar+parameters": "grammar",
     "grammar+parameters+history+curriculum.candidates=8": "grammar, bandit over 8",
@@ -35,8 +37,11 @@ _LATE = 3
 """Number of rounds at the end whose mean is shown."""
 
 
+_BUDGETS = ("attempts", "sampled tokens")
+
+
 def main() -> None:
-    """Print the table, and draw success at the end and mixed outcomes of the last rounds, a dot per seed."""
+    """Print the tables, and draw success at the end and mixed outcomes of the last rounds, a dot per seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--out", type=Path, required=True)
@@ -47,8 +52,8 @@ def main() -> None:
     runs = {variant: of for variant, of in runs.items() if of}
     mpl.rcParams.update({"svg.hashsalt": "genenv", "font.size": 9})
     figure, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained", sharey=True)
-    print("| source | held-out, % (seeds) | mixed | accepted, first and last | new tasks a round |")
-    print("|---|---|---|---|---|")
+    print("| source | held-out, % (seeds) | mixed | accepted, first and last | rollouts | sampled tokens |")
+    print("|---|---|---|---|---|---|")
     for place, (variant, of) in enumerate(reversed(runs.items())):
         color = ORANGE if "trained" in NAMES[variant] else BLUE
         panels = [[_success(one, -1) for one in of], [_late(one) for one in of]]
@@ -58,11 +63,18 @@ def main() -> None:
     for variant, of in runs.items():
         ends = [_success(one, -1) for one in of]
         valid = [100 * fmean(_rounds(one)[n]["simulator/valid_rate"] for one in of) for n in (0, -1)]
-        new = fmean(row["tasks/new"] for one in of for row in _rounds(one))
+        spent = [fmean(one["measured"][-1]["spent"][budget] for one in of) for budget in _BUDGETS]
         print(
             f"| {NAMES[variant]} | {fmean(ends):.1f} ({'; '.join(f'{one:.1f}' for one in ends)}) "
-            f"| {fmean(map(_late, of)):.0f}% | {valid[0]:.0f}%, {valid[1]:.0f}% | {new:.0f} |"
+            f"| {fmean(map(_late, of)):.0f}% | {valid[0]:.0f}%, {valid[1]:.0f}% "
+            f"| {spent[0]:,.0f} | {spent[1]:,.0f} |"
         )
+    print("\nsessions that are tasks, mean of all rounds, % (points over the frozen one, t over seeds):")
+    for variant, of in runs.items():
+        shares = [_accepted(one) for one in of]
+        over = [a - b for a, b in zip(shares, map(_accepted, runs["frozen"]), strict=True)]
+        mean, low, high = mean_interval(over)
+        print(f"{NAMES[variant]}: {fmean(shares):.1f} ({mean:+.1f}; {low:.1f} to {high:.1f})")
     before = [_success(one, 0) for one in next(iter(runs.values()))]
     print(f"\nbefore the first round: {fmean(before):.1f} ({'; '.join(f'{one:.1f}' for one in before)})")
     axes[0].axvline(fmean(before), color="#777777", linestyle=":", linewidth=1)
@@ -84,6 +96,11 @@ def _rounds(run: Mapping[str, Any]) -> list[Mapping[str, float]]:
     return [
         one for number, one in sorted(run["metrics"].items(), key=lambda pair: int(pair[0])) if int(number)
     ]
+
+
+def _accepted(run: Mapping[str, Any]) -> float:
+    """Return the percentage of sessions that are tasks, over all rounds."""
+    return 100 * fmean(row["simulator/valid_rate"] for row in _rounds(run))
 
 
 def _late(run: Mapping[str, Any]) -> float:

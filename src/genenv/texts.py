@@ -54,6 +54,12 @@ def json_line(value: Json, *, indent: int | None = None) -> str:
     return inert(json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent))
 
 
+def listed(names: Sequence[str], most: int) -> str:
+    """Return the first names with commas, and how many more there are: `a, b and 3 more`."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
 def tallied(counts: Counter[Any]) -> str:
     """Format counts, the most frequent first: `3 leak, 1 schema`."""
     return ", ".join(f"{count} {what}" for what, count in counts.most_common())

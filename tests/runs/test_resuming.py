@@ -17,6 +17,7 @@ from genenv.backends.settings import AUTOMATIC, PolicyConfig
 from genenv.config.resolved import ARITHMETIC, FREE
 from genenv.config.run import RunConfig, all_settings, dump_toml, load_config
 from genenv.environments import environment_names
+from genenv.evaluation.held_out import HeldOut, HeldOutConfig
 from genenv.runs.folder import RunFolder
 from genenv.settings import is_place
 from genenv.training import opening, starts
@@ -175,6 +176,9 @@ def test_settings_that_were_lost_are_missed_and_a_branch_starts_with_what_was_tr
     assert "agent.max_new_tokens, " in sentence
     assert " more (see " in sentence
     assert Origin.named(f"{mine}@1").config.curriculum.alpha == 0.6
+    assert genenv.Run(mine).config.curriculum.alpha == 0.6
+    assert HeldOut.settled(HeldOutConfig(), str(mine)).run == str(mine)
+    assert HeldOut(HeldOutConfig(run=str(mine)))._settings_of_run().curriculum.alpha == 0.6
     (mine / "trained.toml").unlink()  # a run of an older version, whose edits nothing shows
     assert Origin.named(f"{mine}@1").config.curriculum.alpha == 0.5
 

@@ -154,7 +154,7 @@ def load_agent(name: str | Path, settings: Mapping[str, object] | None = None) -
     found = str(name)
     asked = load_evaluation_config(words(settings or {}), [found])
     named = named_policy(found)
-    config = load_config(None if named is None else RunFolder.open(named.run).config)
+    config = load_config() if named is None else RunFolder.open(named.run).settings()
     which = None if named is None else config.agent_of(named.policy)
     env = None if named is None else Environment.of_run(config, which)
     answering = run_with_own_loop(
@@ -186,7 +186,7 @@ class Run:
     @property
     def config(self) -> RunConfig:
         """The run's settings, with automatic values decided."""
-        return load_config(self._folder.unedited)
+        return self._folder.settings()
 
     @property
     def metrics(self) -> dict[int, dict[str, float]]:

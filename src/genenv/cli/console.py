@@ -143,7 +143,11 @@ def terminable() -> Generator[None]:
 
 def stopped_by(error: KeyboardInterrupt) -> int:
     """Return the exit status that shells expect after a signal: 130 after Ctrl-C, 143 after SIGTERM."""
-    return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
+    return 128 + _signal_of(error)
+
+
+def _signal_of(error: BaseException | None) -> signal.Signals:
+    return signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
 
 
 _AGAIN_S = 0.05
@@ -164,7 +168,7 @@ def resend_lost_stops() -> None:
 
     def heed(lost: sys.UnraisableHookArgs) -> None:
         if isinstance(lost.exc_value, KeyboardInterrupt):
-            number = stopped_by(lost.exc_value) - 128
+            number = _signal_of(lost.exc_value)
             # `threading` takes locks that the interrupted code may hold
             _thread.start_new_thread(resend, (number,))
         else:

@@ -361,10 +361,9 @@ def _store(store: PoolStore, folder: RunFolder) -> Part:
 def _parts_reread(folder: RunFolder) -> set[str]:
     """Return the parts of old rounds that a resumed run reads; empty if its settings cannot be read."""
     try:
-        config = load_config(folder.config)
+        return parts_reread(folder.settings())
     except GenenvError:
         return set()
-    return parts_reread(config)
 
 
 def _checkpoints(store: PoolStore, folder: RunFolder) -> Iterator[Part]:

@@ -134,7 +134,7 @@ def train(  # noqa: PLR0913 - a command has the options it has
     with contextlib.closing(_Pages(reporter, wanted=view or view_after)) as pages:
 
         def begun(run: Path) -> None:
-            reporter.simulated = load_config(RunFolder.open(run).config).simulator.writes_tasks
+            reporter.simulated = RunFolder.open(run).settings().simulator.writes_tasks
             pages.begin(run)
 
         try:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import cast
 
@@ -15,13 +14,11 @@ from pydantic import BaseModel, JsonValue
 
 from genenv.algorithms.settings import SIMULATOR_ALGORITHMS
 from genenv.config.run import RunConfig
-from genenv.config.tables import flat
+from genenv.config.tables import flat, of_every_agent
 from genenv.config.variants import with_variant
 from genenv.curriculum.settings import CurriculumConfig, preset
 from genenv.settings import Needed, is_own, needed_values
 from genenv.types import Json
-
-_OF_AN_AGENT = re.compile(r"^agents\.[^.]+\.")
 
 
 def idle_settings(config: RunConfig) -> Iterator[str]:
@@ -37,10 +34,10 @@ def idle_settings(config: RunConfig) -> Iterator[str]:
     for prefix, name, section in _settings(config, "", but=inherited):
         field, value = type(section).model_fields[name], getattr(section, name)
         needed = needed_values(field)
-        if not needed or value in (field.get_default(), usual.get(_of_all(prefix + name))):
+        if not needed or value in (field.get_default(), usual.get(of_every_agent(prefix + name))):
             continue
         unmet = [found for one in needed if (found := _unmet(one, section, prefix, config)) is not None]
-        if len(unmet) == len(needed) and _of_all(unmet[0][0]) not in chosen:
+        if len(unmet) == len(needed) and of_every_agent(unmet[0][0]) not in chosen:
             reason, given = unmet[0]
             yield f"{prefix}{name} = {json.dumps(value)} has no effect, as {reason} is {json.dumps(given)}"
     simulator, curriculum = config.simulator, config.curriculum
@@ -91,11 +88,6 @@ def _settings(
 def _set_by(parts: Sequence[str]) -> Mapping[str, Json]:
     """Return what variants that are joined set, by dotted key."""
     return flat(with_variant({}, "+".join(parts))) if parts else {}
-
-
-def _of_all(key: str) -> str:
-    """Return the dotted key from which a setting of `[agents.NAME]` is inherited; others as they are."""
-    return _OF_AN_AGENT.sub("agent.", key)
 
 
 def _unmet(needed: Needed, section: BaseModel, prefix: str, config: RunConfig) -> tuple[str, object] | None:

@@ -130,8 +130,7 @@ def apply_override(document: dict[str, Json], override: str, known: Collection[s
 
 def _by_setting(key: str, value: Json, known: Collection[str]) -> Iterator[tuple[str, Json]]:
     """Yield the settings that a table for a section names, with their values; other values as they are."""
-    general = _OF_AN_AGENT.sub("agent", key)
-    is_section = general == "agents" or any(one.startswith(f"{general}.") for one in known)
+    is_section = key == "agents" or any(one.startswith(of_every_agent(f"{key}.")) for one in known)
     if isinstance(value, Mapping) and is_section:
         for name, one in value.items():
             yield from _by_setting(f"{key}.{name}", one, known)
@@ -139,7 +138,12 @@ def _by_setting(key: str, value: Json, known: Collection[str]) -> Iterator[tuple
         yield key, value
 
 
-_OF_AN_AGENT = re.compile(r"^agents\.[^.]+")
+def of_every_agent(key: str) -> str:
+    """Return the dotted key from which a setting of `[agents.NAME]` is inherited; others as they are."""
+    return _OF_AN_AGENT.sub("agent.", key)
+
+
+_OF_AN_AGENT = re.compile(r"^agents\.[^.]+\.")
 
 
 def _parsed(raw: str) -> Json:

@@ -186,7 +186,7 @@ class HeldOut(Benchmark):
                 f"{masked(policy)} is of no run, so nothing says whose held-out tasks to ask; add --set "
                 "held_out.run=runs/demo, or --set held_out.config=FILE.toml for an environment without a run"
             )
-        config = load_config(RunFolder.open(named.run).config)
+        config = RunFolder.open(named.run).settings()
         agent = config.agent_of(given.agent or named.policy)
         found = {"run": named.run.as_posix(), "seat": given.seat or config.seat_of(agent)}
         return given.model_copy(update=found | ({"agent": agent} if len(config.population) > 1 else {}))
@@ -224,7 +224,7 @@ class HeldOut(Benchmark):
             return load_config(Path(self._chosen.config))
         if self._chosen.run is None:
             raise UsageError("nothing says whose held-out tasks to ask: set held_out.run or held_out.config")
-        return load_config(RunFolder.open(Path(self._chosen.run)).config)
+        return RunFolder.open(Path(self._chosen.run)).settings()
 
     def many_turns(self, item: Item) -> bool:
         """Return whether the episode may have more than one turn."""

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from genenv.backends.settings import BEHIND_ENDPOINT, EndpointConfig, PolicyConfig, SamplingConfig
 from genenv.chat.assistant import Assistant
-from genenv.config.run import load_config
 from genenv.environments import load_environment
 from genenv.errors import UsageError
 from genenv.runs.checkpoint import COMMITTED
@@ -156,7 +155,7 @@ def _of_run(named: NamedPolicy, policy: PolicyConfig, sampling: SamplingConfig) 
     from genenv.backends.local.sampler import LocalAssistant, LocalSampler
 
     run, folder = named.run, RunFolder.open(named.run)
-    config = load_config(folder.unedited)
+    config = folder.settings()
     simulates = named.policy == "simulator"
     which = named.policy if simulates else config.agent_named(named.policy)
     trained = config.policy if simulates else config.policy_of(which)

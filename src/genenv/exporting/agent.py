@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from genenv.backends.settings import EMBEDDED, TINY
 from genenv.cli.console import begin
 from genenv.config import __version__
-from genenv.config.run import RunConfig, load_config
+from genenv.config.run import RunConfig
 from genenv.environments import is_folder, shown_name
 from genenv.environments.mixture import MixtureConfig, member_settings
 from genenv.errors import DataError, UsageError, disk_is_full, first_line, unknown_name
@@ -305,7 +305,7 @@ def _source(name: str) -> Source:
     if named.policy == "simulator":
         raise UsageError(f"{name} is the simulator, which stays in its run; name {named.run} for the agent")
     folder = RunFolder.open(named.run)
-    config = load_config(folder.unedited)
+    config = folder.settings()
     which, several = config.agent_named(named.policy), len(config.population) > 1
     config = config.model_copy(
         update={

@@ -237,10 +237,13 @@ def base_task(env: Environment, seed_id: str, spec: JsonObject, *, seed: int) ->
 
 def base_tasks(env: Environment, seeds: Sequence[Seed], *, seed: int) -> dict[str, Task]:
     """Return the seeds that are valid tasks, by seed id."""
-    found: dict[str, Task] = {}
+    return dict(each_base_task(env, seeds, seed=seed))
+
+
+def each_base_task(env: Environment, seeds: Iterable[Seed], *, seed: int) -> Iterator[tuple[str, Task]]:
+    """Yield the seeds that are valid tasks, with their ids. Each is built when it is asked for."""
     for item in seeds:
         task = base_task(env, item.id, item.spec, seed=seed)
-        if isinstance(task, Task):
-            found[item.id] = task
         advance(items=1)
-    return found
+        if isinstance(task, Task):
+            yield item.id, task

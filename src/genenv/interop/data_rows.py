@@ -15,7 +15,6 @@ from sqlite3 import Row
 from typing import Any, cast
 
 from genenv.chat.tool_calls import message_of
-from genenv.config.run import load_config
 from genenv.environments import close_environment, load_environment
 from genenv.environments.base import tools_of
 from genenv.exporting.agent import holds_tools, offers_tools
@@ -129,13 +128,13 @@ class Source:
         """Read from an open store."""
         self.filters, self._db = filters, database
         settings = cast(
-            "dict[str, Any]", read_toml(folder.config.read_text(encoding="utf-8"), str(folder.config))
+            "dict[str, Any]", read_toml(folder.unedited.read_text(encoding="utf-8"), str(folder.unedited))
         )
         named = settings.get("environment", {})
         self.environment = str(named.get("name", "unknown"))
         self.model = str(settings.get("policy", {}).get("model", "unknown"))
         may = named.get("style") == "native" or "members" in named
-        self._opens = may and offers_tools(load_config(folder.unedited).environment.settings)
+        self._opens = may and offers_tools(folder.settings().environment.settings)
         self.native = self._opens or holds_tools(database)
         """Whether the chat template offered the tools, so that messages do not describe them."""
         self.seated = bool(leading_seat(database))
@@ -150,7 +149,7 @@ class Source:
         if not self._opens:
             yield
             return
-        config = load_config(folder.unedited).environment
+        config = folder.settings().environment
         env = load_environment(config.name, config.settings)
         self.tools = lambda task: [dict(one) for one in tools_of(env.episode(task))]
         try:

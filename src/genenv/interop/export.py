@@ -24,7 +24,6 @@ from genenv.cli.console import Overrides, begin
 from genenv.cli.environment import config_of
 from genenv.cli.progress import ConsoleReporter
 from genenv.config.resolved import anchored
-from genenv.config.run import load_config
 from genenv.environments import (
     FOLDER_MARK,
     close_environment,
@@ -38,9 +37,9 @@ from genenv.environments.base import Environment, tools_of
 from genenv.environments.mixture import NAME as MIXTURE
 from genenv.errors import UsageError
 from genenv.files import check_writable, filled
-from genenv.gate.gate import base_task
+from genenv.gate.gate import each_base_task
 from genenv.interop.exported import ABOUT, BUNDLE, CALLS, About, Exported, row_of
-from genenv.progress import Reporter, advance, staged
+from genenv.progress import Reporter, staged
 from genenv.runs.folder import RunFolder
 from genenv.runs.store.store import PoolStore
 from genenv.settings import with_places
@@ -407,10 +406,7 @@ def export_env(
     """Write the tasks of an environment as an environment of TRL, verifiers, OpenEnv and Gymnasium."""
     begin(f"exporting {source}")
     run = Path(source) if (Path(source) / "config.toml").is_file() else None
-    if run is None:
-        config = config_of(source, overrides)
-    else:
-        config = load_config(RunFolder.open(run).config, overrides)
+    config = config_of(source, overrides) if run is None else RunFolder.open(run).settings(overrides)
     given = {word.partition("=")[0].strip().removeprefix("environment.") for word in overrides}
     export = Export(
         environment=config.environment.name,
@@ -422,11 +418,7 @@ def export_env(
     )
 
     def base(env: Environment) -> Iterable[Task]:
-        for item in env.seeds():
-            task = base_task(env, item.id, item.spec, seed=config.run.seed)
-            advance(items=1)
-            if isinstance(task, Task):
-                yield task
+        return (task for _, task in each_base_task(env, env.seeds(), seed=config.run.seed))
 
     written = write(out, export, base, ConsoleReporter())
     left = f"; {written.refused} specs of the run are no tasks with these settings" if written.refused else ""

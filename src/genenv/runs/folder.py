@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from genenv.config.run import RunConfig
+from genenv.config.run import RunConfig, load_config
 from genenv.errors import DataError, UsageError
 from genenv.files import check_writable, locked, sync, write_whole
 from genenv.runs.checkpoint import (
@@ -44,24 +44,9 @@ from genenv.runs.store.database import MEND
 from genenv.runs.store.reader import read_last_round, read_run_id
 from genenv.runs.store.records import RoundRecord
 from genenv.runs.store.store import PoolStore
+from genenv.texts import listed
 
 log = logging.getLogger(__name__)
-
-
-def named_run(name: str) -> tuple[Path, int | None]:
-    """Return the folder and the round that `RUN@ROUND` names; the round is None without one.
-
-    A folder that is called like that is meant itself.
-
-    Raises:
-        UsageError: no run is named.
-    """
-    run, at, number = name.rpartition("@")
-    if not (at and number.isdecimal()) or Path(name).is_dir():
-        run, number = name, ""
-    if not run:
-        raise UsageError(f"{name!r} names no run; name the folder of one, as in runs/demo or runs/demo@3")
-    return Path(run), int(number) if number else None
 
 
 UNFINISHED = ".branching.db"
@@ -90,6 +75,17 @@ class RunFolder:
     def unedited(self) -> Path:
         """The file with the settings that the run was trained with."""
         return self.trained if self.trained.is_file() else self.config
+
+    def settings(self, overrides: Sequence[str] = ()) -> RunConfig:
+        """Return the settings that the run was trained with, whatever was edited in its `config.toml`.
+
+        Args:
+            overrides: other values, as `key=value`.
+
+        Raises:
+            UsageError: their file cannot be read, or an override is not allowed.
+        """
+        return load_config(self.unedited, overrides)
 
     @property
     def started(self) -> Path:
@@ -422,10 +418,25 @@ class RunFolder:
             return store.last_round()
 
 
+def named_run(name: str) -> tuple[Path, int | None]:
+    """Return the folder and the round that `RUN@ROUND` names; the round is None without one.
+
+    A folder that is called like that is meant itself.
+
+    Raises:
+        UsageError: no run is named.
+    """
+    run, at, number = name.rpartition("@")
+    if not (at and number.isdecimal()) or Path(name).is_dir():
+        run, number = name, ""
+    if not run:
+        raise UsageError(f"{name!r} names no run; name the folder of one, as in runs/demo or runs/demo@3")
+    return Path(run), int(number) if number else None
+
+
 def changed(parts: Sequence[str], *, most: int) -> str:
     """Describe the damaged parts of a store, with at most `most` of them by name."""
-    more = f" and {len(parts) - most} more" if len(parts) > most else ""
-    return f"changed since committed: {', '.join(parts[:most])}{more}"
+    return f"changed since committed: {listed(parts, most)}"
 
 
 def metrics_line(round_: int, metrics: Mapping[str, float]) -> str:

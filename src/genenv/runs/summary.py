@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.runs.folder import RunFolder
 from genenv.runs.metrics import (
@@ -48,7 +47,7 @@ def summarise(run: Path) -> list[str]:
     if not metrics:
         raise UsageError(f"{run} has no committed round yet; continue it with --resume")
     played = [values for number, values in metrics.items() if number > 0]
-    config = load_config(folder.unedited)
+    config = folder.settings()
     held_out = f"held-out success: {_held_out_change(metrics, last) or 'not measured'}"
     time = f"time: {_total(metrics, 'time/round_s') / 60:.1f} minutes"
     tokens = f"tokens sampled: {_total(metrics, 'tokens/sampled'):,.0f}"

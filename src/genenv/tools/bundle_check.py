@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 from genenv.evaluation.environment_check import BROKEN, GOOD, POOR, Finding, with_fixes
+from genenv.texts import listed
 from genenv.tools.build import build
 from genenv.tools.check import check
 from genenv.tools.discover.recipes import FRESH
@@ -158,6 +159,4 @@ def _speed(env: Toolbox, programs: Sequence[Program]) -> Finding:
 
 
 def _few(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - 4} more" if len(listed) > 4 else ""
-    return ", ".join(listed[:4]) + more
+    return listed(list(names), 4)

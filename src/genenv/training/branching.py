@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from genenv.backends.settings import BEHIND_ENDPOINT, WEIGHTS
 from genenv.config.resolved import ResolvedConfig, anchored, by_key, with_values
-from genenv.config.run import RunConfig, load_config
+from genenv.config.run import RunConfig
 from genenv.errors import DataError, UsageError
 from genenv.runs.checkpoint import (
     COMMITTED,
@@ -55,7 +55,7 @@ class Origin:
         path, wanted = named_run(name)
         folder = RunFolder.open(path)
         checkpoint, number = folder.checkpoint(wanted)
-        return cls(folder, number, checkpoint, anchored(load_config(folder.unedited)))
+        return cls(folder, number, checkpoint, anchored(folder.settings()))
 
     def check(self, config: ResolvedConfig) -> None:
         """Refuse settings with which no branch can start from this round.

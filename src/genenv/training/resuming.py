@@ -38,6 +38,7 @@ from genenv.files import read_model, write_whole
 from genenv.plugins import own_file
 from genenv.runs.folder import RunFolder
 from genenv.settings import is_own, walk, why_it_may_change
+from genenv.texts import listed
 from genenv.training.branching import is_pinned
 from genenv.types import Json
 
@@ -171,7 +172,7 @@ def continued(
     Raises:
         UsageError: a file cannot be read, a key is unknown or a value is not allowed.
     """
-    saved = anchored(load_config(folder.unedited))
+    saved = anchored(folder.settings())
     before, now = by_key(saved), by_key(anchored(load_config(folder.config)))
     wanted = {key: now.get(key) for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
     edited = frozenset(wanted)
@@ -201,7 +202,7 @@ def for_training(
     Raises:
         UsageError: the change of a setting that affects results was requested. The message names it.
     """
-    saved = load_config(folder.unedited)
+    saved = folder.settings()
     own = type(saved.environment.settings)
     free = {key for key, field in walk(own, "environment.") if why_it_may_change(field) is not None}
     place = saved.environment.name
@@ -224,7 +225,7 @@ def for_training(
         last_digits = ARITHMETIC.issuperset(change.refused)
         by_hand = not change.edited.isdisjoint(change.refused)
         raise UsageError(
-            f"{folder.path} was started with other settings: {_shortened(change.refused)} (see "
+            f"{folder.path} was started with other settings: {listed(change.refused, _NAMED)} (see "
             + (f"{folder.trained}; {folder.config} was edited); " if by_hand else f"{folder.config}); ")
             + (
                 "they change results in their last digits: add --allow-other-arithmetic, or leave them"
@@ -234,12 +235,6 @@ def for_training(
             )
         )
     return change
-
-
-def _shortened(names: Sequence[str]) -> str:
-    """Return names for a sentence, of many the first."""
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 _NAMED = 5
@@ -368,7 +363,7 @@ def _in_overrides(folder: RunFolder, overrides: Sequence[str], saved: RunConfig)
     name = absolute_environment(str(said.get("environment.name", own)))
     if name != own and not _has_moved(own, name):
         return {"environment.name": name}  # whose settings are others
-    checked = by_key(anchored(load_config(folder.unedited, overrides))) if overrides else {}
+    checked = by_key(anchored(folder.settings(overrides))) if overrides else {}
     keys = checked.keys() | by_key(saved).keys() if "variant" in said else said  # a variant has settings
     return {key: checked.get(key) for key in keys}
 

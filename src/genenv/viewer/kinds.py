@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from genenv.texts import listed
+
 _JUDGED = 1000
 """Tasks of a round by which groupings are compared."""
 _MOST_FAMILIES = 4
@@ -204,18 +206,14 @@ def why(found: Mapping[str, Grouping], chosen: Grouping, left_out: set[str]) -> 
     else:
         words[0] += f" This {share}; {most.name} predicts most, {most.predicted:.0%}."
     if left_out and chosen.key != "origin":
-        words.append(f"All tasks need {listed(sorted(left_out))}, so it tells none apart and is left out.")
+        words.append(
+            f"All tasks need {listed(sorted(left_out), _LISTED)}, so it tells none apart and is left out."
+        )
     if chosen.key == "skill":
         words.append(
             "A task with several skills counts for each with an equal part, so shares add up to 100%."
         )
     return words
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names with commas; the number of those beyond the first few."""
-    more = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def kinds(before: Sequence[Played], after: Sequence[Played], split: Split) -> list[Kind]:

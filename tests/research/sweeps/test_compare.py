@@ -323,6 +323,7 @@ def test_an_amount_before_the_first_measurement_of_a_run_is_in_no_row_and_is_sai
     assert "all tokens" not in {one.budget for one in early.contrasts}
     assert "all tokens" in {one.budget for one in late.contrasts}
     assert "a:b at equal all tokens lacks 3 seeds (0, 1, 2): " in "".join(early.notes)
+    assert "".join(early.notes).endswith("one of the two runs was first measured after more than 100")
     assert not [note for note in late.notes if "lacks" in note]
 
 

@@ -233,10 +233,10 @@ def _contrast(
     if not amounts:
         return None
     one, other = (np.array(side, dtype=np.float64) for side in scores)
-    apart = difference(one, other)
+    estimate = difference(one, other)
     means = (float(one.mean()), float(other.mean()))
-    row = BudgetContrast(*pair, apart, apart.p, budget, fmean(amounts), means, max(around))
-    return row if row.is_tested else replace(row, difference=replace(apart, p=math.nan), adjusted=math.nan)
+    row = BudgetContrast(*pair, estimate, estimate.p, budget, fmean(amounts), means, max(around))
+    return row if row.is_tested else replace(row, difference=replace(estimate, p=math.nan), adjusted=math.nan)
 
 
 def _not_tested(contrasts: Sequence[BudgetContrast]) -> list[str]:

@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from genenv.agent.policy import check_agents
 from genenv.config.resolved import by_key
-from genenv.config.run import RunConfig, load_config, parse_config
+from genenv.config.run import RunConfig, parse_config
 from genenv.config.tables import apply_override, dump_tables, read_tables
 from genenv.config.variants import with_variant
 from genenv.errors import DataError, UsageError, first_problem
@@ -267,7 +267,7 @@ def rounds_done(cell: Cell) -> tuple[int, int] | None:
         return None
     folder = RunFolder.open(cell.path)
     last = read_last_round(folder.pool)
-    return None if last is None else (last, load_config(folder.unedited).run.rounds)
+    return None if last is None else (last, folder.settings().run.rounds)
 
 
 def _check_interface(shared: RunConfig, own: RunConfig, variant: str) -> None:

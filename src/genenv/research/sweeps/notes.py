@@ -21,6 +21,7 @@ from genenv.research.sweeps.readings import (
     usable,
 )
 from genenv.statistics import counted
+from genenv.texts import listed
 from genenv.training.resuming import stored_digests
 from genenv.types import Json
 
@@ -133,10 +134,9 @@ def _unlike(variants: Mapping[str, Sequence[MeasuredRun]], pairs: Sequence[tuple
             if key not in said and key not in _environment(both[0].config)
         )
         if keys:
-            more = f" and {len(keys) - _MOST_NAMED} more" if len(keys) > _MOST_NAMED else ""
             notes.append(
-                f"{pair[0]} and {pair[1]} differ in {', '.join(list(keys)[:_MOST_NAMED])}{more}, which "
-                "neither name says: the difference is one of these settings too"
+                f"{pair[0]} and {pair[1]} differ in {listed(list(keys), _MOST_NAMED)}, which neither name "
+                "says: the difference is one of these settings too"
             )
         one, other = (_versions(variants[name]) for name in pair)
         notes += [

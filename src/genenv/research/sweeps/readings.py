@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from genenv.config.run import RunConfig, load_config
+from genenv.config.run import RunConfig
 from genenv.errors import GenenvError, UsageError
 from genenv.research.sweeps.grid import FILE, Grid
 from genenv.runs.folder import RunFolder
@@ -171,7 +171,7 @@ def unmeasured(both: Pair, budget: str, amount: float) -> str:
     """Return why a pair cannot be read at an amount, outside of its measurements; empty if it can."""
     first, last = ([run.measured[place].spent.get(budget, math.nan) for run in both] for place in (0, -1))
     if any(amount < spent for spent in first):
-        return "one of the two runs was first measured after this amount"
+        return "one of the two runs was first measured after more"
     return "one of the two runs spent less" if any(amount > spent for spent in last) else ""
 
 
@@ -187,7 +187,7 @@ def read_run(path: Path, variant: str | None = None) -> MeasuredRun:
         DataError: the run is damaged.
     """
     folder = RunFolder.open(path)
-    config = load_config(folder.unedited)
+    config = folder.settings()
     with PoolStore.open(folder.pool, create=False) as store:
         metrics = store.metrics_by_round()
         taken = {n: store.evaluations(n) for n, values in metrics.items() if "agent/eval_success" in values}

@@ -24,7 +24,6 @@ from starlette.routing import Route
 from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
 from genenv.chat.assistant import Assistant, ChatMessage
 from genenv.chat.tool_calls import as_text
-from genenv.config.run import load_config
 from genenv.environments import close_environment, load_environment
 from genenv.environments.base import Environment
 from genenv.environments.stepwise import StepwiseRollout
@@ -243,7 +242,7 @@ class Talking:
         Raises:
             UsageError: there is no such environment, or it needs a task.
         """
-        config = load_config(RunFolder.open(self.run.path).config).environment
+        config = RunFolder.open(self.run.path).settings().environment
         self._env = load_environment(config.name, config.settings)
         if not isinstance(self._env, Tools):
             _the(self.task)
@@ -412,7 +411,7 @@ class Chat:
     @staticmethod
     def _side(run: Run, round_: str) -> Side:
         """Return an agent by the run and the number of its round; "" for the last one."""
-        settings = as_trained(load_config(RunFolder.open(run.path).config))
+        settings = as_trained(RunFolder.open(run.path).settings())
         if round_ == UNTRAINED:
             model = run.text("policy.model")
             return Side(name=f"{run.name} before training", policy=model, settings=settings)

@@ -13,7 +13,7 @@ import typer
 from genenv.backends.settings import EndpointConfig, PolicyConfig, SamplingConfig
 from genenv.chat.assistant import Assistant, ChatMessage
 from genenv.cli.console import begin, next_line
-from genenv.config.run import RunConfig, load_config
+from genenv.config.run import RunConfig
 from genenv.environments import load_environment
 from genenv.errors import UsageError
 from genenv.evaluation.models import assistant, named_policy
@@ -48,7 +48,7 @@ def try_agent(run: Run, policy: Policy = "", yes: Yes = False) -> None:
     named = named_policy(run)
     if named is None:
         raise UsageError(f"{run} is no run; name the folder of one, such as runs/desk")
-    config = load_config(RunFolder.open(named.run).config)
+    config = RunFolder.open(named.run).settings()
     env = load_environment(config.environment.name, config.environment.settings)
     if not isinstance(env, Tools):
         raise UsageError(

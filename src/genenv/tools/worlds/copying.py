@@ -11,6 +11,8 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from genenv.texts import listed
+
 
 def copy_asked(wanted: Iterable[str], origin: Path, files: Path) -> bool:
     """Copy wanted files that exist and were not copied yet; return whether there were any.
@@ -49,9 +51,7 @@ def _is_small(paths: Iterable[Path]) -> bool:
 
 def not_copied(origin: Path, files: Path) -> str:
     """Return the names of data that was not copied, as `_uncopied` finds it."""
-    names = [*_uncopied(origin, files)]
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return listed([*_uncopied(origin, files)], _MOST_NAMED)
 
 
 def _uncopied(origin: Path, files: Path, above: str = "") -> Iterator[str]:
