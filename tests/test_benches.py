@@ -26,6 +26,7 @@ from genenv import Lineage, Origin, Rejection
 from genenv.config.run import load_config
 from genenv.errors import UsageError
 from genenv.research.sweeps.compare import compare_runs
+from genenv.runs.folder import RunFolder
 
 TESTS = Path(__file__).parent
 BENCH = TESTS.parent / "bench"
@@ -229,8 +230,8 @@ def test_variants_of_control_are_read_at_equal_steps(
     control.main(["measure", str(out), str(out), "--attempts", "2"])  # nothing is rolled out again
     assert (out / "control.jsonl").read_text(encoding="utf-8") == kept
     for name in variants.split(","):  # as if they had been stopped a round before their end
-        settings = out / name / "seed-0" / "config.toml"
-        settings.write_text(settings.read_text("utf-8").replace("rounds = 2", "rounds = 3", 1), "utf-8")
+        folder = RunFolder(out / name / "seed-0")
+        folder.write_settings(folder.config.read_text("utf-8").replace("rounds = 2", "rounds = 3", 1))
     with pytest.raises(SystemExit):
         control.main(["measure", str(out), "--attempts", "2"])
     assert "no run of" in capsys.readouterr().err
